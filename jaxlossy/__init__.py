@@ -1,0 +1,28 @@
+"""jaxlossy: distributed training over lossy networks, hundreds of configs at once.
+
+>>> import jaxlossy
+>>> sorted(jaxlossy.PLACEMENTS)
+['fixed', 'random', 'separate']
+"""
+
+from jaxlossy.aggregation import Aggregation as Aggregation
+from jaxlossy.aggregation import average_arrived as average_arrived
+from jaxlossy.aggregation import gradient_averaging as gradient_averaging
+from jaxlossy.aggregation import model_averaging as model_averaging
+from jaxlossy.channel import Channel as Channel
+from jaxlossy.channel import Delivered as Delivered
+from jaxlossy.channel import bernoulli as bernoulli
+from jaxlossy.config import Config as Config
+from jaxlossy.config import default_config as default_config
+from jaxlossy.config import make_config as make_config
+from jaxlossy.data import Data as Data
+from jaxlossy.data import from_arrays as from_arrays
+from jaxlossy.data import load as load_data
+from jaxlossy.errors import ConfigError as ConfigError
+from jaxlossy.models import Model as Model
+from jaxlossy.packets import PLACEMENTS as PLACEMENTS
+from jaxlossy.packets import Assignment as Assignment
+from jaxlossy.results import final as final
+from jaxlossy.results import load as load
+from jaxlossy.results import table as table
+from jaxlossy.sweep import sweep as sweep

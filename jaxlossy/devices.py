@@ -1,0 +1,152 @@
+"""The only file that knows about devices: a function of one config, mapped over many."""
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+#: Bytes of replicas that are worth keeping live at once on a CPU: about what its caches hold.
+#: Measured in BUILD_NOTES.md; accelerators take a whole batch at once.
+CPU_LIVE_BYTES = 5 * 2**20
+#: Share of a device's free memory that a batch may take.
+MEMORY_SHARE = 0.8
+
+
+class Plan(NamedTuple):
+    """How the configs of a group run.
+
+    Attributes:
+      batch: configs in one call of the program, over all devices; devices * chunks * live.
+      live: configs that one device advances together; it takes its chunks one after another.
+      num_batches: calls per segment that cover the group, the last one padded.
+      estimated_bytes: memory of one device while a batch runs.
+    """
+
+    batch: int
+    live: int
+    num_batches: int
+    estimated_bytes: int
+
+
+class Footprint(NamedTuple):
+    """Bytes on a device: per config of the batch, per live config, and once."""
+
+    held: int
+    working: int
+    shared: int
+
+
+def max_live(devices: Sequence[jax.Device], replica_bytes: int) -> int | None:
+    """Configs worth advancing together on one device; None for as many as fit."""
+    if devices[0].platform != "cpu":
+        return None
+    return max(1, CPU_LIVE_BYTES // replica_bytes)
+
+
+def memory_budget(devices: Sequence[jax.Device]) -> int:
+    """Bytes that a batch may take on each device."""
+    stats = [device.memory_stats() for device in devices]
+    if all(stats):
+        free = min(s["bytes_limit"] - s["bytes_in_use"] for s in stats if s)
+    else:  # the host's memory, shared by its CPU devices
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(devices)
+    return int(MEMORY_SHARE * free)
+
+
+def plan_batches(
+    num_configs: int, num_devices: int, footprint: Footprint, *, budget: int, live: int | None
+) -> Plan:
+    """Equal batches that fit the memory, with as little padding as that allows.
+
+    Args:
+      num_configs: in the group.
+      num_devices: that share a batch.
+      footprint: of one config.
+      budget: bytes on each device. One live config per device runs even where it does not fit.
+      live: most configs to advance together on a device; None: no limit of its own.
+
+    >>> plan_batches(240, 2, Footprint(10, 20, 0), budget=10_000, live=16)
+    Plan(batch=240, live=15, num_batches=1, estimated_bytes=1500)
+    >>> plan_batches(240, 2, Footprint(10, 20, 0), budget=1000, live=16)
+    Plan(batch=120, live=15, num_batches=2, estimated_bytes=900)
+    """
+    room = max(0, budget - footprint.shared)
+    each = math.ceil(num_configs / num_devices)  # configs of one device, all batches together
+    most = max(1, room // (footprint.held + footprint.working))
+    live = min(each, most, live or each)
+    fit = max(live, (room - live * footprint.working) // max(footprint.held, 1))
+    num_batches = math.ceil(each / fit)
+    chunks = math.ceil(each / num_batches / live)
+    live = math.ceil(each / num_batches / chunks)
+    estimate = footprint.shared + live * (chunks * footprint.held + footprint.working)
+    return Plan(num_devices * chunks * live, live, num_batches, estimate)
+
+
+def config_mesh(devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh whose only axis is the config axis."""
+    return Mesh(np.asarray(devices), ("config",))
+
+
+def place(tree: Any, mesh: Mesh, *, split: bool) -> Any:
+    """Puts arrays on the mesh: their leading axis split over the devices, or whole on each."""
+    return jax.device_put(tree, NamedSharding(mesh, P("config") if split else P()))
+
+
+def zeros(shapes: Any, mesh: Mesh) -> Any:
+    """Arrays of zeros of the given shapes, split over the devices."""
+    sharding = NamedSharding(mesh, P("config"))
+    return jax.tree.map(
+        lambda s: jax.numpy.zeros(s.shape, s.dtype, device=sharding),
+        shapes,
+    )
+
+
+def compile_over_configs(
+    function: Callable[[Any, Any, Any], Any],
+    shared: Any,
+    state: Any,
+    items: Any,
+    *,
+    mesh: Mesh,
+    live: int,
+) -> Callable[[Any, Any, Any], Any]:
+    """One program that applies ``function(shared, state, item)`` to every config of a batch.
+
+    Each device takes its share of the leading axis in chunks of `live` configs, one chunk after
+    another: on a CPU a chunk then stays in the cache for all its steps.
+
+    Args:
+      function: of one config; returns (state, report).
+      shared: shapes of what all configs see.
+      state: shapes with a leading config axis, a multiple of devices * live; donated.
+      items: likewise; what else one config needs.
+
+    Returns:
+      The compiled program; it takes exactly these shapes and can not compile again.
+    """
+
+    def on_device(shared, state, items):
+        def split(leaf):
+            return leaf.reshape(-1, live, *leaf.shape[1:])
+
+        def join(leaf):
+            return leaf.reshape(-1, *leaf.shape[2:])
+
+        def chunk(part):
+            return jax.vmap(function, in_axes=(None, 0, 0))(shared, *part)
+
+        return jax.tree.map(join, jax.lax.map(chunk, jax.tree.map(split, (state, items))))
+
+    mapped = jax.shard_map(
+        on_device,
+        mesh=mesh,
+        in_specs=(P(), P("config"), P("config")),
+        out_specs=P("config"),
+        check_vma=False,  # nothing is communicated, so there is nothing to check
+    )
+    return jax.jit(mapped, donate_argnums=1).lower(shared, state, items).compile()

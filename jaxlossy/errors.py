@@ -1,0 +1,33 @@
+"""The one error that wrong input raises."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A field has a value that is not allowed; the message is one line.
+
+    >>> raise ConfigError("workers", 0, "an integer >= 1")
+    Traceback (most recent call last):
+    jaxlossy.errors.ConfigError: workers: 0 is not allowed (allowed: an integer >= 1)
+    """
+
+    def __init__(self, field: str, value: Any, allowed: str):
+        super().__init__(f"{field}: {value!r} is not allowed (allowed: {allowed})")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+def check_name(field: str, name: Any, known: Iterable[str]) -> None:
+    """Refuses a name that is not among ``known`` and points to the nearest one.
+
+    >>> check_name("placement", "randon", ["random", "fixed", "separate"])
+    Traceback (most recent call last):
+    jaxlossy.errors.ConfigError: placement: 'randon' is not allowed (allowed: fixed, random, separate; did you mean 'random'?)
+    """
+    known = sorted(known)
+    if name in known:
+        return
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(field, name, ", ".join(known) + hint)

@@ -1,0 +1,44 @@
+"""Files that are either whole or not there."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxlossy.errors import ConfigError
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well.
+
+    A reader sees the old file or the new one, also when the process is killed half-way.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes files private; results are as readable as any other file.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def writable_directory(field: str, path: str | os.PathLike[str]) -> Path:
+    """Makes the directory and tries it.
+
+    Raises:
+      ConfigError: it can not be made or written to.
+    """
+    directory = Path(path)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return directory
+    except OSError as error:
+        raise ConfigError(field, str(path), f"a writable directory; {error.strerror}") from None

@@ -1,0 +1,67 @@
+"""What a config takes on a device, from shapes alone, before anything is compiled."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxlossy import train
+from jaxlossy.config import Config
+from jaxlossy.devices import Footprint
+
+
+def num_bytes(tree: Any) -> int:
+    """Bytes of all arrays (or shapes) of a tree.
+
+    >>> num_bytes({"w": jnp.ones((2, 3)), "b": jnp.zeros(3)})
+    36
+    """
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def footprint(
+    problem: train.Problem, config: Config, examples: train.Examples, shards: Any
+) -> Footprint:
+    """Bytes of one config: what a batch holds of it, and what it takes while it is live.
+
+    Held are its state, once as it comes in and once as it goes out, and its report. Live are its
+    batches, a few copies of the replicas, and the larger of what one gradient computes in all (an
+    upper bound: the compiler frees some of it early) and the two largest arrays of an evaluation.
+    """
+    state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
+    _, report = jax.eval_shape(
+        functools.partial(train.segment, problem), config, state, examples, shards
+    )
+    params = jax.eval_shape(
+        lambda r: jax.tree.map(lambda leaf: leaf[0], problem.layout.unpack(r)), state.replicas
+    )
+    batch = config.batch_size
+    x, y = (
+        jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype)
+        for leaf in (examples.train_x, examples.train_y)
+    )
+
+    def gradient(params, x, y):
+        return jax.grad(lambda p: problem.loss(problem.model.apply(p, x), y).mean())(params)
+
+    training = sum(_intermediates(gradient, params, x, y)) + num_bytes((x, y))
+    largest = sorted(_intermediates(problem.model.apply, params, _chunk(examples)))[-2:]
+    working = max(config.workers * training, (config.workers + 1) * sum(largest))
+    return Footprint(
+        held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
+        working=working + 4 * num_bytes(state.replicas),
+        shared=num_bytes(examples),
+    )
+
+
+def _chunk(examples: train.Examples) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
+
+
+def _intermediates(function: Callable, *shapes: Any) -> list[int]:
+    """Bytes of every array that a function computes on its way."""
+    jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr
+    return [num_bytes(variable.aval) for eqn in jaxpr.eqns for variable in eqn.outvars]

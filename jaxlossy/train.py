@@ -1,0 +1,417 @@
+"""One config: state, step, evaluation. The only batching in here is the worker axis.
+
+A step is `local_steps` optimizer steps on every worker, one draw of what the network delivers, and
+the aggregation. A *segment* is `eval_every` steps in one ``lax.scan`` and an evaluation; ``run``
+strings segments together, and is the reference that a sweep of hundreds has to equal.
+"""
+
+import dataclasses
+import enum
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from jaxlossy import aggregation as aggregation_lib
+from jaxlossy import channel as channel_lib
+from jaxlossy import models, optimizers, packets
+from jaxlossy.config import Config
+from jaxlossy.data import Data
+from jaxlossy.errors import ConfigError, check_name
+
+#: Test examples evaluated at a time, to bound the memory that activations take.
+EVAL_CHUNK = 128
+
+
+class Purpose(enum.IntEnum):
+    """What a random key is for; the numbers are part of every result, so they never change."""
+
+    INIT = 0
+    BATCH = 1
+    PLACEMENT = 2
+    LOSS = 3
+    CHANNEL_INIT = 4
+
+
+def derive_key(seed: Int[Array, ""] | int, purpose: Purpose, step: Int[Array, ""] | int = 0):
+    """The key for one purpose at one step: the same wherever the config runs."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+
+
+class Examples(NamedTuple):
+    """The data as the device holds it, the test set in chunks of equal size.
+
+    Attributes:
+      train_x, train_y: (examples, ...).
+      test_x, test_y: (chunk, examples, ...), the last chunk padded with repeats.
+      test_weight: (chunk, examples), 0 where padded, else 1.
+    """
+
+    train_x: jax.Array
+    train_y: jax.Array
+    test_x: jax.Array
+    test_y: jax.Array
+    test_weight: jax.Array
+
+
+def as_examples(data: Data) -> Examples:
+    """Arrays of the host in the form that the device holds (still on the host)."""
+    count = len(data.test_x)
+    size = min(count, EVAL_CHUNK)
+    chunks = -(-count // size)
+    index = np.arange(chunks * size).reshape(chunks, size)
+    inside = index < count
+    index = np.where(inside, index, 0)
+    return Examples(
+        train_x=data.train_x,  # pyright: ignore[reportArgumentType]
+        train_y=data.train_y,  # pyright: ignore[reportArgumentType]
+        test_x=data.test_x[index],  # pyright: ignore[reportArgumentType]
+        test_y=data.test_y[index],  # pyright: ignore[reportArgumentType]
+        test_weight=inside.astype(np.float32),  # pyright: ignore[reportArgumentType]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What the configs of one program share besides numbers: functions and shapes.
+
+    Attributes:
+      model, loss: see ``models``; the loss gives one value an example.
+      layout: the model's packets.
+      channel, aggregation, optimizer: factories that take a config.
+    """
+
+    model: models.Model
+    loss: Callable[[Any, Any], jax.Array]
+    layout: packets.PacketLayout
+    channel: Callable[[Config], channel_lib.Channel]
+    aggregation: Callable[[Config], aggregation_lib.Aggregation]
+    optimizer: Callable[[Config], optax.GradientTransformation]
+
+
+def make_problem(
+    config: Config,
+    data: Data,
+    *,
+    model: Any = None,
+    loss: Callable[[Any, Any], jax.Array] | None = None,
+    optimizer: Callable[[optax.Schedule], optax.GradientTransformation] | None = None,
+    channel: Callable[[Config], channel_lib.Channel] | None = None,
+    aggregation: Callable[[Config], aggregation_lib.Aggregation] | None = None,
+) -> Problem:
+    """Looks up what the config names, or takes what is given in its place, and checks the shapes.
+
+    Args:
+      config: one config of the group; its static fields count.
+      data: gives the shapes of inputs and labels.
+      model: a flax module or (init, apply) pair, as in ``models.as_model``.
+      loss: ``loss(outputs, labels)``, one value an example; default ``models.cross_entropy``.
+      optimizer: from a learning-rate schedule, such as ``optax.adamw``.
+      channel, aggregation: factories that take the config.
+
+    Raises:
+      ConfigError: an unknown name, a model that does not take the data, a loss of another shape,
+        integer labels missing for the default loss, more servers than packets.
+    """
+    check_name("placement", config.placement, packets.PLACEMENTS)
+    check_name("loss_unit", config.loss_unit, channel_lib.LOSS_UNITS)
+    check_name("schedule", config.schedule, optimizers.SCHEDULES)
+    if model is None:
+        check_name("model", config.model, models.MODELS)
+        if data.num_classes is None:
+            raise ConfigError("model", config.model, f"a model of your own for labels of {data.name}")
+        model = models.MODELS[config.model](config, data.num_classes)
+    if loss is None:
+        if data.num_classes is None:
+            raise ConfigError("loss", None, f"a loss of your own for the float labels of {data.name}")
+        loss = models.cross_entropy
+    if channel is None:
+        check_name("channel", config.channel, channel_lib.CHANNELS)
+        channel = channel_lib.CHANNELS[config.channel]
+    if aggregation is None:
+        check_name("aggregation", config.aggregation, aggregation_lib.AGGREGATIONS)
+        aggregation = aggregation_lib.AGGREGATIONS[config.aggregation]
+    if optimizer is None:
+        check_name("optimizer", config.optimizer, optimizers.OPTIMIZERS)
+        make_optimizer = optimizers.OPTIMIZERS[config.optimizer]
+    else:
+        make_optimizer = functools.partial(_with_schedule, optimizer)
+    as_model = models.as_model(model)
+    layout = _check_shapes(as_model, loss, data, config)
+    return Problem(as_model, loss, layout, channel, aggregation, make_optimizer)
+
+
+def _with_schedule(make, config):
+    return make(optimizers.learning_rate(config))
+
+
+def _check_shapes(
+    model: models.Model, loss: Callable, data: Data, config: Config
+) -> packets.PacketLayout:
+    """Runs the model on shapes alone; what does not fit is refused here, before any compiling."""
+    batch = config.batch_size
+    x = jax.ShapeDtypeStruct((batch, *data.train_x.shape[1:]), data.train_x.dtype)
+    y = jax.ShapeDtypeStruct((batch, *data.train_y.shape[1:]), data.train_y.dtype)
+    try:
+        params = jax.eval_shape(model.init, jax.random.key(0), x)
+        outputs = jax.eval_shape(model.apply, params, x)
+        losses = jax.eval_shape(loss, outputs, y)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a model or a loss of the user's raises
+        first_line = str(error).strip().splitlines()[:1]
+        raise ConfigError(
+            "model", config.model, f"one that takes inputs of {x.shape[1:]}; {first_line}"
+        ) from error
+    if losses.shape != (batch,):
+        raise ConfigError("loss", losses.shape, f"one value an example, shape ({batch},)")
+    layout = packets.packet_layout(params, config.packet_size)
+    check_servers(config, layout)
+    return layout
+
+
+def check_servers(config: Config, layout: packets.PacketLayout) -> None:
+    """Refuses a server that would own nothing."""
+    if config.servers > layout.num_packets:
+        raise ConfigError(
+            "servers",
+            config.servers,
+            f"at most {layout.num_packets}, the packets of {layout.size} that "
+            f"{layout.num_parameters} parameters make; lower packet_size for more",
+        )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """Everything a config carries from step to step.
+
+    Attributes:
+      step: steps taken.
+      replicas: every worker's parameters.
+      optimizer: optax state, its leaves with a leading worker axis.
+      channel, aggregation: what the channel and the rule remember.
+    """
+
+    step: Int[Array, ""]
+    replicas: Float[Array, "worker packet length"]
+    optimizer: Any
+    channel: Any
+    aggregation: Any
+
+
+class Trace(NamedTuple):
+    """What a step reports: the workers' mean batch loss before it, and packets on the wire."""
+
+    train_loss: jax.Array
+    traffic: channel_lib.Traffic
+
+
+def init(problem: Problem, config: Config, examples: Examples) -> State:
+    """The state before the first step: all replicas equal."""
+    layout, workers = problem.layout, config.workers
+    key = derive_key(config.seed, Purpose.INIT)
+    params = problem.model.init(key, examples.train_x[: config.batch_size])
+    everyone = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *leaf.shape)), params)
+    replicas = layout.pack(everyone)
+    zero = jnp.zeros((), jnp.int32)
+    return State(
+        step=zero,
+        replicas=replicas,
+        optimizer=jax.vmap(problem.optimizer(config).init)(everyone),
+        channel=problem.channel(config).init(
+            _assign(problem, config, zero), key=derive_key(config.seed, Purpose.CHANNEL_INIT)
+        ),
+        aggregation=problem.aggregation(config).init(replicas),
+    )
+
+
+def _assign(problem: Problem, config: Config, step: Int[Array, ""]) -> packets.Assignment:
+    return packets.assign(
+        config.placement,
+        num_packets=problem.layout.num_packets,
+        workers=config.workers,
+        servers=config.servers,
+        key=derive_key(config.seed, Purpose.PLACEMENT, step),
+    )
+
+
+def draw_batch(
+    config: Config, shards: Int[Array, "worker examples"], step: Int[Array, ""]
+) -> Int[Array, "worker batch"]:
+    """Indices of every worker's batch in the training set, drawn with replacement from its shard.
+
+    Args:
+      step: optimizer steps taken so far (local steps count).
+    """
+    key = derive_key(config.seed, Purpose.BATCH, step)
+    place = jax.random.randint(key, (config.workers, config.batch_size), 0, shards.shape[1])
+    return jnp.take_along_axis(shards, place, axis=1)
+
+
+def draw_delivered(
+    problem: Problem, config: Config, state: Any, step: Int[Array, ""]
+) -> tuple[packets.Assignment, channel_lib.Delivered, Any]:
+    """Who serves what in a step, what arrives, and the channel's next state."""
+    assignment = _assign(problem, config, step)
+    key = derive_key(config.seed, Purpose.LOSS, step)
+    delivered, state = channel_lib.transmit(problem.channel(config), state, assignment, key=key)
+    return assignment, delivered, state
+
+
+def step(
+    problem: Problem,
+    config: Config,
+    state: State,
+    examples: Examples,
+    shards: Int[Array, "worker examples"],
+) -> tuple[State, Trace]:
+    """One round: local optimizer steps, losses drawn, aggregation."""
+    layout, optimizer = problem.layout, problem.optimizer(config)
+    rule = problem.aggregation(config)
+    assignment, delivered, channel_state = draw_delivered(
+        problem, config, state.channel, state.step
+    )
+
+    def loss_of(params, x, y):
+        return problem.loss(problem.model.apply(params, x), y).mean()
+
+    def gradients(replicas, index):
+        batch = draw_batch(config, shards, index)
+        x, y = examples.train_x[batch], examples.train_y[batch]
+        losses, grads = jax.vmap(jax.value_and_grad(loss_of))(layout.unpack(replicas), x, y)
+        return losses.mean(), grads
+
+    def update(replicas, optimizer_state, grads):
+        params = layout.unpack(replicas)
+        updates, optimizer_state = jax.vmap(optimizer.update)(grads, optimizer_state, params)
+        return replicas + layout.pack(updates), optimizer_state
+
+    def local_step(carry, index):
+        replicas, optimizer_state = carry
+        loss, grads = gradients(replicas, index)
+        return update(replicas, optimizer_state, grads), loss
+
+    first = state.step * config.local_steps
+    if rule.payload == "model":
+        (replicas, optimizer_state), losses = jax.lax.scan(
+            local_step, (state.replicas, state.optimizer), first + jnp.arange(config.local_steps)
+        )
+        loss = losses.mean()
+        replicas, rule_state = rule.apply(state.aggregation, replicas, delivered)
+    else:
+        loss, grads = gradients(state.replicas, first)
+        payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), delivered)
+        replicas, optimizer_state = update(
+            state.replicas, state.optimizer, layout.unpack(payload)
+        )
+    state = State(state.step + 1, replicas, optimizer_state, channel_state, rule_state)
+    return state, Trace(loss, channel_lib.traffic(assignment, delivered))
+
+
+def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, jax.Array]:
+    """Test metrics of the mean model and of the replicas, and how far the replicas are apart.
+
+    Returns:
+      test_loss, test_accuracy: of the mean model. replica_test_loss, replica_test_accuracy: means
+      over the replicas. disagreement: mean squared distance of the replicas to the mean model.
+      Accuracies are NaN where labels are not integers.
+    """
+    mean = state.replicas.mean(axis=0, keepdims=True)
+    # The mean model is evaluated as one more worker, in the same batched products.
+    params = problem.layout.unpack(jnp.concatenate([mean, state.replicas]))
+    classes = jnp.issubdtype(examples.test_y.dtype, jnp.integer)
+
+    def chunk(part):
+        x, y, weight = part
+        outputs = jax.vmap(problem.model.apply, in_axes=(0, None))(params, x)
+        losses = jax.vmap(problem.loss, in_axes=(0, None))(outputs, y)
+        right = outputs.argmax(-1) == y if classes else jnp.full(losses.shape, jnp.nan)
+        return losses @ weight, right @ weight
+
+    parts = (examples.test_x, examples.test_y, examples.test_weight)
+    loss, accuracy = jax.tree.map(
+        lambda sums: sums.sum(axis=0) / examples.test_weight.sum(), jax.lax.map(chunk, parts)
+    )
+    return {
+        "test_loss": loss[0],
+        "test_accuracy": accuracy[0],
+        "replica_test_loss": loss[1:].mean(),
+        "replica_test_accuracy": accuracy[1:].mean(),
+        "disagreement": ((state.replicas - mean) ** 2).sum(axis=(1, 2)).mean(),
+    }
+
+
+def segment(
+    problem: Problem,
+    config: Config,
+    state: State,
+    examples: Examples,
+    shards: Int[Array, "worker examples"],
+) -> tuple[State, tuple[Trace, dict[str, jax.Array]]]:
+    """`eval_every` steps and an evaluation; the trace has a leading step axis."""
+    with jax.default_matmul_precision(config.matmul_precision):
+        state, trace = jax.lax.scan(
+            lambda state, _: step(problem, config, state, examples, shards),
+            state,
+            length=config.eval_every,
+        )
+        return state, (trace, evaluate(problem, state, examples))
+
+
+def metrics(
+    problem: Problem, trace: Trace, evaluation: dict[str, jax.Array]
+) -> dict[str, np.ndarray]:
+    """A segment's output as the numbers that results have, on the host.
+
+    Args:
+      trace: with the step axis last; any axes before it.
+      evaluation: with the same axes, without the step axis.
+
+    Returns:
+      Float64 arrays without the step axis: the evaluation, train_loss (mean over the segment),
+      uplink_delivered and downlink_delivered (fractions of what crossed the network, NaN where
+      nothing did), parameters_sent and bytes_sent (all workers and servers, in this segment).
+    """
+    trace = jax.tree.map(np.asarray, trace)
+    layout = problem.layout
+    sent = channel_lib.Traffic(*(counts.sum(axis=-1, dtype=np.int64) for counts in trace.traffic))
+    num_packets = sent.sent_up + sent.sent_down
+    parameters = num_packets * layout.size - sent.sent_last * (layout.size - layout.last_size)
+
+    def fraction(part, whole):
+        return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+
+    return {
+        "train_loss": trace.train_loss.mean(axis=-1, dtype=np.float64),
+        **{name: np.asarray(value, np.float64) for name, value in evaluation.items()},
+        "uplink_delivered": fraction(sent.delivered_up, sent.sent_up),
+        "downlink_delivered": fraction(sent.delivered_down, sent.sent_down),
+        "parameters_sent": parameters.astype(np.float64),
+        "bytes_sent": (
+            parameters * packets.PARAMETER_BYTES + num_packets * packets.HEADER_BYTES
+        ).astype(np.float64),
+    }
+
+
+def run(
+    problem: Problem, config: Config, examples: Examples, shards: Int[Array, "worker examples"]
+) -> tuple[State, dict[str, np.ndarray]]:
+    """Trains one config, alone.
+
+    Returns:
+      The final state, and ``metrics`` with a leading axis of steps // eval_every segments.
+    """
+    examples, shards = jax.tree.map(jnp.asarray, (examples, shards))
+    train = jax.jit(functools.partial(segment, problem))
+    state = jax.jit(functools.partial(init, problem))(config, examples)
+    rows = []
+    for _ in range(config.steps // config.eval_every):
+        state, report = train(config, state, examples, shards)
+        rows.append(metrics(problem, *report))
+    return state, {name: np.stack([row[name] for row in rows]) for name in rows[0]}
