@@ -1,0 +1,137 @@
+import csv
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxlossy import packets
+from jaxlossy.aggregation import average_arrived
+from jaxlossy.channel import Delivered, bernoulli, transmit
+
+REFERENCE = Path(__file__).parent / "data" / "rps_coefficients.csv"
+
+
+apply = jax.jit(average_arrived)
+
+
+@st.composite
+def exchanges(draw):
+    """Shapes, placement and masks of one exchange; self-messages always arrive."""
+    workers = draw(st.sampled_from([1, 2, 5]))  # few shapes, since each compiles
+    num_packets = draw(st.sampled_from([1, 2, 6]))
+    length = draw(st.sampled_from([1, 3]))
+    placement = draw(st.sampled_from(packets.PLACEMENTS))
+    most = num_packets if placement == "separate" else min(num_packets, workers)
+    servers = draw(st.integers(1, most))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    host = {
+        "random": rng.permutation(workers),
+        "fixed": np.arange(workers),
+        "separate": np.full(num_packets, -1),
+    }[placement]
+    local = host[reference.owners(num_packets, servers)] == np.arange(workers)[:, None]
+    p = draw(st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+    up, down = (rng.random((2, workers, num_packets)) >= p) | local
+    values = rng.normal(size=(workers, num_packets, length)).astype(np.float32)
+    return values, up, down, local
+
+
+@settings(deadline=None, max_examples=150)
+@given(exchanges())
+def test_equals_the_plain_loop(exchange):
+    values, up, down, _ = exchange
+    result = apply(values, Delivered(up, down))
+    expected = reference.average_arrived(values, up, down)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=100)
+@given(exchanges(), st.data())
+def test_an_impulse_ends_up_where_the_masks_say(exchange, data):
+    values, up, down, _ = exchange
+    workers, num_packets, _ = values.shape
+    i = data.draw(st.integers(0, workers - 1))
+    j = data.draw(st.integers(0, num_packets - 1))
+    impulse = np.zeros_like(values)
+    impulse[i, j] = 1.0
+    result = apply(impulse, Delivered(up, down))
+    arrived = up[:, j].sum()
+    expected = np.zeros_like(values)
+    for k in range(workers):
+        if down[k, j] and arrived:
+            expected[k, j] = up[i, j] / arrived
+        elif k == i:
+            expected[k, j] = 1.0
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_what_did_not_arrive_contaminates_nothing(bad):
+    values = jnp.array([1.0, 3.0, bad]).reshape(3, 1, 1)
+    up = jnp.array([True, True, False]).reshape(3, 1)
+    result = average_arrived(values, Delivered(up, jnp.ones((3, 1), bool)))
+    np.testing.assert_array_equal(result.ravel(), [2.0, 2.0, 2.0])
+
+
+def test_no_arrival_leaves_everyone_their_own():
+    values = jnp.arange(6.0).reshape(3, 2, 1)
+    nothing = Delivered(jnp.zeros((3, 2), bool), jnp.ones((3, 2), bool))
+    np.testing.assert_array_equal(average_arrived(values, nothing), values)
+
+
+def _coefficients():
+    with REFERENCE.open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 8, 16, 32])
+@pytest.mark.parametrize("placement", ["random", "separate"])
+def test_contraction_and_kick_agree_with_theory(placement, workers):
+    """E[W], E[W W'] and E[W A W'] of the real channel and aggregation, within 4 standard errors."""
+    trials = 4000
+    # Four packets with the identity as values: what comes out are mixing matrices W' themselves.
+    num_packets, servers = 4, 2
+    identity = jnp.broadcast_to(jnp.eye(workers)[:, None], (workers, num_packets, workers))
+
+    @jax.jit
+    def sample(p):
+        channel = bernoulli(p, p)
+
+        def one(key):
+            assign_key, loss_key = jax.random.split(key)
+            assignment = packets.assign(
+                placement,
+                num_packets=num_packets,
+                workers=workers,
+                servers=servers,
+                key=assign_key,
+            )
+            delivered, _ = transmit(channel, (), assignment, key=loss_key)
+            mixed = average_arrived(identity, delivered)[:, 0]  # packet 0: (to, from) = W'
+            trace = jnp.trace(mixed)
+            second = (mixed**2).sum()  # tr(W W')
+            kick = (mixed.sum(axis=0) ** 2).sum() / workers  # tr(W A W')
+            return jnp.stack([trace, second, kick])
+
+        traces = jax.lax.map(one, jax.random.split(jax.random.key(7), trials), batch_size=500)
+        return (traces - 1) / (workers - 1)  # the trace of aI + (1-a)A is 1 + a(N-1)
+
+    rows = [
+        r
+        for r in _coefficients()
+        if r["placement"] == placement and int(r["num_workers"]) == workers
+    ]
+    assert rows
+    for row in rows:
+        a = np.asarray(sample(float(row["drop_probability"])), np.float64)
+        samples = np.column_stack([a, a[:, 1] - a[:, 2]])
+        names = ("alpha0", "alpha1", "alpha2", "beta")
+        expected = np.array([float(row[name]) for name in names])
+        error = samples.std(axis=0, ddof=1) / np.sqrt(trials)
+        off = np.abs(samples.mean(axis=0) - expected)
+        assert (off <= 4 * error + 1e-6).all(), (row, samples.mean(axis=0), error)
