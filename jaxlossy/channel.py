@@ -120,7 +120,7 @@ class Traffic(NamedTuple):
 def traffic(assignment: Assignment, delivered: Delivered) -> Traffic:
     """Counts the packets of one step; a server that received nothing sends nothing."""
     sent_up = ~assignment.local
-    sent_down = sent_up & delivered.up.any(axis=0)
+    sent_down = sent_up & delivered.up.any(axis=0, keepdims=True)
 
     def count(mask):
         return mask.sum(dtype=jnp.int32)

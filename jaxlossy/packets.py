@@ -161,7 +161,7 @@ def assign(
         return Assignment(server, jnp.zeros((workers, num_packets), bool))
     worker = jnp.arange(workers, dtype=jnp.int32)
     host = jax.random.permutation(key, worker)[server] if placement == "random" else server
-    return Assignment(server, host == worker[:, None])
+    return Assignment(server, host[None] == worker[:, None])
 
 
 PLACEMENTS = ("random", "fixed", "separate")

@@ -327,12 +327,15 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
     params = problem.layout.unpack(jnp.concatenate([mean, state.replicas]))
     classes = jnp.issubdtype(examples.test_y.dtype, jnp.integer)
 
+    def score(params, x, y):
+        outputs = problem.model.apply(params, x)
+        losses = problem.loss(outputs, y)
+        return losses, outputs.argmax(-1) == y if classes else jnp.full_like(losses, jnp.nan)
+
     def chunk(part):
         x, y, weight = part
-        outputs = jax.vmap(problem.model.apply, in_axes=(0, None))(params, x)
-        losses = jax.vmap(problem.loss, in_axes=(0, None))(outputs, y)
-        right = outputs.argmax(-1) == y if classes else jnp.full(losses.shape, jnp.nan)
-        return losses @ weight, right @ weight
+        scores = jax.vmap(score, in_axes=(0, None, None))(params, x, y)
+        return jax.tree.map(lambda values: values @ weight, scores)
 
     parts = (examples.test_x, examples.test_y, examples.test_weight)
     loss, accuracy = jax.tree.map(

@@ -180,9 +180,17 @@ def test_digits(data_dir):
     assert rows(x, y) == rows(source.images, source.target)
 
 
-def test_mnist1d_is_the_package_s_and_global_generators_are_left_alone(data_dir):
-    from mnist1d.data import make_dataset
+def test_mnist1d_is_the_package_s_and_global_generators_are_left_alone(data_dir, monkeypatch):
+    import mnist1d.data
 
+    original, made = mnist1d.data.make_dataset, []
+
+    def make_dataset(*args):
+        assert not args  # The package's own settings.
+        made.append(original())
+        return made[0]
+
+    monkeypatch.setattr(mnist1d.data, "make_dataset", make_dataset)
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002
     data = load("mnist1d", data_dir=data_dir)
@@ -191,7 +199,7 @@ def test_mnist1d_is_the_package_s_and_global_generators_are_left_alone(data_dir)
     np.random.seed(7)  # noqa: NPY002
     assert drawn == (random.random(), np.random.random())  # noqa: NPY002
 
-    source = make_dataset()
+    (source,) = made
     np.testing.assert_array_equal(data.train_x, np.float32(source["x"])[..., None])
     np.testing.assert_array_equal(data.train_y, source["y"])
     np.testing.assert_array_equal(data.test_x, np.float32(source["x_test"])[..., None])

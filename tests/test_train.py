@@ -1,0 +1,270 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from problems import SMALL, loss_on, small, small_data
+
+from jaxlossy import packets, train
+from jaxlossy.config import make_config, stack_configs
+from jaxlossy.errors import ConfigError
+
+STEPS = 4
+
+
+def _start(problem, config, examples):
+    state = train.init(problem, config, examples)
+    return state, jax.tree.map(lambda leaf: leaf[0], problem.layout.unpack(state.replicas))
+
+
+def _ordinary_training(problem, config, examples, shards, optimizer, workers):
+    """Data-parallel training without a network: one model, the workers' batches together."""
+    _, params = _start(problem, config, examples)
+    state = optimizer.init(params)
+
+    @jax.jit
+    def step(params, state, batch):
+        grads = jax.grad(functools.partial(loss_on, problem))(
+            params, examples.train_x[batch], examples.train_y[batch]
+        )
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    for index in range(config.steps * config.local_steps):
+        batches = train.draw_batch(config, jnp.asarray(shards), jnp.int32(index))
+        params, state = step(params, state, batches[np.asarray(workers)].ravel())
+    return params
+
+
+def _assert_replicas_close(problem, state, i, params, **tolerance):
+    replica = jax.tree.map(lambda leaf: leaf[i], problem.layout.unpack(state.replicas))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), replica, params)
+
+
+@pytest.mark.parametrize("placement", packets.PLACEMENTS)
+@pytest.mark.parametrize("aggregation", ["model_averaging", "gradient_averaging"])
+def test_without_loss_it_is_sgd_on_the_workers_batches_together(placement, aggregation):
+    fields = {"placement": placement, "aggregation": aggregation, "steps": STEPS, "eval_every": 1}
+    for servers in (1, 3, 4):
+        problem, config, examples, shards = small(servers=servers, **fields)
+        expected = _ordinary_training(
+            problem, config, examples, shards, optax.sgd(0.2), range(config.workers)
+        )
+        state, metrics = train.run(problem, config, examples, shards)
+        for i in range(config.workers):
+            _assert_replicas_close(problem, state, i, expected, rtol=1e-5, atol=1e-6)
+        assert (metrics["disagreement"] < 1e-10).all()
+        np.testing.assert_array_equal(metrics["uplink_delivered"], 1)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "name", "optimizer"),
+    [
+        ("model_averaging", "momentum", optax.sgd(0.2, momentum=0.9)),
+        ("gradient_averaging", "momentum", optax.sgd(0.2, momentum=0.9)),
+        ("gradient_averaging", "adam", optax.adam(0.2)),
+    ],
+)
+def test_without_loss_other_optimizers_are_themselves(aggregation, name, optimizer):
+    problem, config, examples, shards = small(aggregation=aggregation, optimizer=name)
+    expected = _ordinary_training(problem, config, examples, shards, optimizer, range(4))
+    state, _ = train.run(problem, config, examples, shards)
+    # Adam divides by a root of small numbers, which magnifies the rounding of the sums.
+    _assert_replicas_close(problem, state, 0, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("aggregation", ["model_averaging", "gradient_averaging"])
+def test_with_everything_lost_and_separate_servers_workers_are_isolated(aggregation):
+    problem, config, examples, shards = small(
+        placement="separate", aggregation=aggregation, drop_probability=1.0, servers=3
+    )
+    state, metrics = train.run(problem, config, examples, shards)
+    for i in range(config.workers):
+        alone = _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [i])
+        _assert_replicas_close(problem, state, i, alone, rtol=1e-5, atol=1e-6)
+    assert metrics["disagreement"][-1] > 1e-3
+    np.testing.assert_array_equal(metrics["uplink_delivered"], 0)
+    assert np.isnan(metrics["downlink_delivered"]).all()  # silent servers send nothing
+
+
+def test_local_steps_are_federated_averaging():
+    problem, config, examples, shards = small(local_steps=3, steps=1, eval_every=1)
+    state, _ = train.run(problem, config, examples, shards)
+    alone = [
+        _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [i])
+        for i in range(config.workers)
+    ]
+    mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *alone)
+    _assert_replicas_close(problem, state, 2, mean, rtol=1e-5, atol=1e-6)
+
+
+def test_configs_that_differ_in_loss_see_the_same_data_and_lose_the_same_first():
+    problem, low, _, shards = small(drop_probability=0.2, loss_unit="packet")
+    _, high, *_ = small(drop_probability=0.5, loss_unit="packet")
+    step = jnp.int32(3)
+    np.testing.assert_array_equal(
+        train.draw_batch(low, shards, step), train.draw_batch(high, shards, step)
+    )
+    assignment, few, _ = train.draw_delivered(problem, low, (), step)
+    assignment_high, many, _ = train.draw_delivered(problem, high, (), step)
+    np.testing.assert_array_equal(assignment.local, assignment_high.local)
+    for a, b in zip(few, many, strict=True):
+        assert (a | ~b).all()  # what the lossier one delivers, the other delivers too
+        assert a.sum() > b.sum()
+
+
+def test_a_config_draws_the_same_alone_and_among_hundreds():
+    problem, *_, shards = small()
+    configs = [
+        make_config({**SMALL, "drop_probability": p, "servers": s, "seed": seed})
+        for p in (0.0, 0.1, 0.3, 0.7)
+        for s in (1, 2, 4)
+        for seed in range(20)
+    ]
+
+    def draws(config):
+        _, delivered, _ = train.draw_delivered(problem, config, (), jnp.int32(5))
+        return train.draw_batch(config, shards, jnp.int32(5)), delivered
+
+    together = jax.jit(jax.vmap(draws))(stack_configs(configs))
+    for index in (0, 37, 239):
+        alone = draws(configs[index])
+        jax.tree.map(
+            lambda many, one, i=index: np.testing.assert_array_equal(many[i], one), together, alone
+        )
+
+
+def test_different_seeds_steps_and_purposes_draw_differently():
+    keys = [
+        jax.random.key_data(train.derive_key(seed, purpose, step)).tolist()
+        for seed in (0, 1)
+        for purpose in train.Purpose
+        for step in (0, 1, 2)
+    ]
+    assert len({tuple(key) for key in keys}) == len(keys)
+
+
+def test_batches_stay_in_the_workers_own_shard():
+    *_, config, _, shards = small()
+    batch = np.asarray(train.draw_batch(config, shards, jnp.int32(0)))
+    for own, shard in zip(batch, shards, strict=True):
+        assert set(own) <= set(shard.tolist())
+
+
+@pytest.mark.parametrize(
+    ("placement", "messages"), [("random", 2 * 3), ("fixed", 2 * 3), ("separate", 2 * 4)]
+)
+def test_traffic_counts_every_parameter_that_crosses_the_network(placement, messages):
+    problem, config, examples, shards = small(placement=placement, servers=3)
+    _, metrics = train.run(problem, config, examples, shards)
+    layout = problem.layout
+    assert layout.last_size < layout.size  # or the last packet would not be put to the test
+    parameters = messages * layout.num_parameters * config.eval_every
+    headers = 40 * messages * layout.num_packets * config.eval_every
+    np.testing.assert_array_equal(metrics["parameters_sent"], parameters)
+    np.testing.assert_array_equal(metrics["bytes_sent"], 4 * parameters + headers)
+
+
+def test_delivered_fractions_follow_each_directions_probability():
+    problem, config, examples, shards = small(
+        uplink_drop_probability=0.1,
+        downlink_drop_probability=0.4,
+        loss_unit="packet",
+        steps=400,
+        eval_every=400,
+    )
+    _, metrics = train.run(problem, config, examples, shards)
+    sent = 400 * 3 * problem.layout.num_packets
+    for name, p in (("uplink_delivered", 0.1), ("downlink_delivered", 0.4)):
+        error = np.sqrt(p * (1 - p) / sent)
+        assert abs(metrics[name][0] - (1 - p)) < 4 * error
+
+
+def test_evaluation_is_what_it_says():
+    problem, config, examples, shards = small(drop_probability=0.5, workers=3)
+    state, metrics = train.run(problem, config, examples, shards)
+    data = small_data()
+    replicas = [
+        jax.tree.map(lambda leaf, i=i: leaf[i], problem.layout.unpack(state.replicas))
+        for i in range(3)
+    ]
+    mean = jax.tree.map(lambda *leaves: sum(leaves) / 3, *replicas)
+
+    def score(params):
+        outputs = problem.model.apply(params, data.test_x)
+        right = (outputs.argmax(axis=1) == data.test_y).mean()
+        return float(problem.loss(outputs, data.test_y).mean()), float(right)
+
+    scores = np.array([score(replica) for replica in replicas]).mean(axis=0)
+    distances = [
+        sum(float(((a - b) ** 2).sum()) for a, b in zip(*map(jax.tree.leaves, (r, mean))))
+        for r in replicas
+    ]
+    last = {name: values[-1] for name, values in metrics.items()}
+    assert (last["test_loss"], last["test_accuracy"]) == pytest.approx(score(mean), rel=1e-5)
+    assert (last["replica_test_loss"], last["replica_test_accuracy"]) == pytest.approx(
+        scores, rel=1e-5
+    )
+    assert last["disagreement"] == pytest.approx(np.mean(distances), rel=1e-4)
+
+
+def test_the_padded_test_chunk_counts_nothing_twice(monkeypatch):
+    problem, config, examples, _ = small()
+    state = train.init(problem, config, examples)
+    whole = train.evaluate(problem, state, examples)
+    monkeypatch.setattr(train, "EVAL_CHUNK", 7)  # 30 examples: five chunks, the last with two
+    chunked = jax.tree.map(jnp.asarray, train.as_examples(small_data()))
+    assert chunked.test_x.shape[:2] == (5, 7)
+    for name, value in train.evaluate(problem, state, chunked).items():
+        np.testing.assert_allclose(value, whole[name], rtol=1e-6)
+
+
+def test_a_single_worker_has_nobody_to_lose_to():
+    problem, config, examples, shards = small(workers=1, drop_probability=0.9)
+    state, metrics = train.run(problem, config, examples, shards)
+    expected = _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [0])
+    _assert_replicas_close(problem, state, 0, expected, rtol=1e-5, atol=1e-6)
+    assert np.isnan(metrics["uplink_delivered"]).all()  # nothing was on the wire
+    np.testing.assert_array_equal(metrics["bytes_sent"], 0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": "mpl"}, "model: 'mpl' is not allowed (allowed: cnn, logistic, mlp; did you "
+         "mean 'mlp'?)"),
+        ({"placement": "randon"}, "placement: 'randon' is not allowed (allowed: fixed, random, "
+         "separate; did you mean 'random'?)"),
+        ({"channel": "bernouli"}, "channel: 'bernouli' is not allowed (allowed: bernoulli; did "
+         "you mean 'bernoulli'?)"),
+        ({"loss_unit": "packets"}, "loss_unit: 'packets' is not allowed (allowed: message, "
+         "packet; did you mean 'packet'?)"),
+        ({"aggregation": "averaging"}, "aggregation: 'averaging' is not allowed (allowed: "
+         "gradient_averaging, model_averaging; did you mean 'model_averaging'?)"),
+        ({"optimizer": "sdg"}, "optimizer: 'sdg' is not allowed (allowed: adam, momentum, sgd; "
+         "did you mean 'sgd'?)"),
+        ({"schedule": "cosin"}, "schedule: 'cosin' is not allowed (allowed: constant, cosine, "
+         "exponential; did you mean 'cosine'?)"),
+        ({"servers": 9, "placement": "separate"}, "servers: 9 is not allowed (allowed: at most 8, "
+         "the packets of 7 that 53 parameters make; lower packet_size for more)"),
+    ],
+)  # fmt: skip
+def test_what_the_problem_does_not_allow_is_refused(fields, message):
+    with pytest.raises(ConfigError) as error:
+        small(**fields)
+    assert str(error.value) == message
+
+
+def test_a_loss_without_an_example_axis_is_refused():
+    config = make_config(SMALL)
+    with pytest.raises(ConfigError, match=r"^loss: \(\) is not allowed .allowed: one value an"):
+        train.make_problem(config, small_data(), loss=lambda outputs, labels: outputs.mean())
+
+
+def test_a_model_that_does_not_take_the_data_is_refused():
+    config = make_config(SMALL)
+    pair = (lambda key, x: jnp.zeros((4, 3)), lambda w, x: x @ w)
+    with pytest.raises(ConfigError, match=r"^model: 'mlp' is not .* inputs of \(6,\); \['dot_gen"):
+        train.make_problem(config, small_data(), model=pair)
