@@ -17,7 +17,6 @@ from jaxlossy.config import default_config as default_config
 from jaxlossy.config import make_config as make_config
 from jaxlossy.data import Data as Data
 from jaxlossy.data import from_arrays as from_arrays
-from jaxlossy.data import load as load_data
 from jaxlossy.errors import ConfigError as ConfigError
 from jaxlossy.models import Model as Model
 from jaxlossy.packets import PLACEMENTS as PLACEMENTS

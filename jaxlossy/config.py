@@ -37,7 +37,7 @@ _NAME = _Kind(str, "a name", bool)
 _WIDTHS = _Kind(
     tuple,
     "a tuple of integers >= 1",
-    lambda v: all(isinstance(w, numbers.Integral) and w >= 1 for w in v),
+    lambda v: all(isinstance(w, int) and w >= 1 for w in v),
 )
 _PRECISION = _Kind(
     str, "'default', 'float32' or 'bfloat16'", lambda v: v in ("default", "float32", "bfloat16")
@@ -149,11 +149,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     Traceback (most recent call last):
     jaxlossy.errors.ConfigError: drop_probability: 1.5 is not allowed (allowed: a number in [0, 1])
     """
-    checked = {}
-    for name, value in values.items():
-        check_name("config field", name, FIELDS)
-        checked[name] = check_value(name, value)
-    config = Config(**checked)
+    config = Config(**check_fields(values))
     p = config.drop_probability
     up, down = config.uplink_drop_probability, config.downlink_drop_probability
     config = dataclasses.replace(
@@ -165,12 +161,18 @@ def make_config(values: Mapping[str, Any]) -> Config:
     return config
 
 
-def check_value(name: str, value: Any) -> Any:
-    """The value in the field's own type.
+def check_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values, each in its field's own type.
 
     Raises:
-      ConfigError: it has another type, or is out of range (NaN always is).
+      ConfigError: an unknown field, or a value of another type or out of range (NaN always is).
     """
+    for name in values:
+        check_name("config field", name, FIELDS)
+    return {name: _check_value(name, value) for name, value in values.items()}
+
+
+def _check_value(name: str, value: Any) -> Any:
     field, kind = FIELDS[name], FIELDS[name].metadata["kind"]
     if value is None and field.default is None:
         return None
@@ -179,7 +181,7 @@ def check_value(name: str, value: Any) -> Any:
         if kind.type in (int, float):
             if not isinstance(value, numbers.Real | np.number) or isinstance(value, bool):
                 raise refused
-            converted = kind.type(value)
+            converted: Any = kind.type(value)  # pyright: ignore[reportArgumentType]
             exact = kind.type is float or converted == value
         else:
             if kind.type is tuple and isinstance(value, list | np.ndarray):
@@ -224,7 +226,7 @@ def stack_configs(configs: list[Config]) -> Config:
     return dataclasses.replace(configs[0], **stacked)
 
 
-def default_config():
+def default_config() -> Any:
     """An ``ml_collections.ConfigDict`` with every field at its default, ready for flags.
 
     Its ``sweep`` has every field too, not swept (None) until given a tuple of values, so that

@@ -123,7 +123,7 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Data:
     test = "test" if "test" in splits else "validation"
     if not {"train", test} <= set(splits):
         allowed = f"a data set with the splits train and test; this one has {', '.join(splits)}"
-        raise ConfigError("name", name, allowed)
+        raise ConfigError("data", name, allowed)
     try:
         sources = [builder.as_data_source(split) for split in ("train", test)]
     except NotImplementedError as error:  # In another file format, which TensorFlow has to read.
@@ -190,7 +190,7 @@ def _open(name: str, data_dir: str | os.PathLike[str] | None) -> Any:
             near = difflib.get_close_matches(str(name), [*builders.BUILDERS, *known], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             allowed = f"{', '.join(builders.BUILDERS)}, or the name of a TFDS data set{hint}"
-            raise ConfigError("name", name, allowed) from error
+            raise ConfigError("data", name, allowed) from error
     builders.prepare(name, data_dir)
     return builder_from_files(name, data_dir=data_dir)
 
@@ -209,7 +209,7 @@ def _not_prepared(
         f"a data set prepared as ArrayRecord files; {first}run `python -c {shlex.quote(code)}`, "
         "which needs a network and the packages tensorflow and importlib_resources"
     )
-    return ConfigError("name", name, allowed)
+    return ConfigError("data", name, allowed)
 
 
 def _supervised_keys(name: str, info: Any) -> tuple[str, str]:
@@ -222,7 +222,7 @@ def _supervised_keys(name: str, info: Any) -> tuple[str, str]:
             return keys
     listing = ", ".join(f"{key} {feature.shape}" for key, feature in sorted(features.items()))
     allowed = f"a data set of images of one size, each with a class label; this one has {listing}"
-    raise ConfigError("name", name, allowed)
+    raise ConfigError("data", name, allowed)
 
 
 def _read(source: Any, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-#: Bytes of replicas that are worth keeping live at once on a CPU: about what its caches hold.
+#: Working bytes that are worth keeping live at once on a CPU, where more leave the cache.
 #: Measured in BUILD_NOTES.md; accelerators take a whole batch at once.
-CPU_LIVE_BYTES = 5 * 2**20
+CPU_LIVE_BYTES = 48 * 2**20
 #: Share of a device's free memory that a batch may take.
 MEMORY_SHARE = 0.8
 
@@ -41,14 +41,14 @@ class Footprint(NamedTuple):
     shared: int
 
 
-def max_live(devices: Sequence[jax.Device], replica_bytes: int) -> int | None:
+def max_live(devices: Sequence[Any], footprint: Footprint) -> int | None:
     """Configs worth advancing together on one device; None for as many as fit."""
     if devices[0].platform != "cpu":
         return None
-    return max(1, CPU_LIVE_BYTES // replica_bytes)
+    return max(1, CPU_LIVE_BYTES // footprint.working)
 
 
-def memory_budget(devices: Sequence[jax.Device]) -> int:
+def memory_budget(devices: Sequence[Any]) -> int:
     """Bytes that a batch may take on each device."""
     stats = [device.memory_stats() for device in devices]
     if all(stats):
@@ -79,15 +79,16 @@ def plan_batches(
     each = math.ceil(num_configs / num_devices)  # configs of one device, all batches together
     most = max(1, room // (footprint.held + footprint.working))
     live = min(each, most, live or each)
-    fit = max(live, (room - live * footprint.working) // max(footprint.held, 1))
-    num_batches = math.ceil(each / fit)
-    chunks = math.ceil(each / num_batches / live)
-    live = math.ceil(each / num_batches / chunks)
+    fit = max(1, (room - live * footprint.working) // (live * footprint.held))  # chunks
+    share = math.ceil(each / math.ceil(each / (fit * live)))  # configs of one device in a batch
+    chunks = math.ceil(share / live)
+    live = math.ceil(share / chunks)
+    batch = num_devices * chunks * live
     estimate = footprint.shared + live * (chunks * footprint.held + footprint.working)
-    return Plan(num_devices * chunks * live, live, num_batches, estimate)
+    return Plan(batch, live, math.ceil(num_configs / batch), estimate)
 
 
-def config_mesh(devices: Sequence[jax.Device]) -> Mesh:
+def config_mesh(devices: Sequence[Any]) -> Mesh:
     """A mesh whose only axis is the config axis."""
     return Mesh(np.asarray(devices), ("config",))
 

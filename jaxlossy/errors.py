@@ -14,7 +14,10 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, field: str, value: Any, allowed: str):
-        super().__init__(f"{field}: {value!r} is not allowed (allowed: {allowed})")
+        shown = " ".join(repr(value).split())  # one line, whatever the value is
+        if len(shown) > 100:
+            shown = f"{shown[:97]}..."
+        super().__init__(f"{field}: {shown} is not allowed (allowed: {allowed})")
         self.field, self.value, self.allowed = field, value, allowed
 
 
@@ -23,7 +26,8 @@ def check_name(field: str, name: Any, known: Iterable[str]) -> None:
 
     >>> check_name("placement", "randon", ["random", "fixed", "separate"])
     Traceback (most recent call last):
-    jaxlossy.errors.ConfigError: placement: 'randon' is not allowed (allowed: fixed, random, separate; did you mean 'random'?)
+    jaxlossy.errors.ConfigError: placement: 'randon' is not allowed
+    (allowed: fixed, random, separate; did you mean 'random'?)
     """
     known = sorted(known)
     if name in known:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxlossy import train
 from jaxlossy.config import Config
@@ -16,6 +15,7 @@ from jaxlossy.devices import Footprint
 def num_bytes(tree: Any) -> int:
     """Bytes of all arrays (or shapes) of a tree.
 
+    >>> import jax.numpy as jnp
     >>> num_bytes({"w": jnp.ones((2, 3)), "b": jnp.zeros(3)})
     36
     """

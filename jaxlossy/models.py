@@ -1,6 +1,7 @@
 """Models and losses: the built-in ones, and anything of flax's as an (init, apply) pair."""
 
 import inspect
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -49,6 +50,43 @@ class MLP(nn.Module):
         return nn.Dense(self.outputs)(x)
 
 
+class Conv(nn.Module):
+    """A 3-wide convolution with zero padding, as one matrix product over shifted copies.
+
+    The same function and initial weights' distribution as ``nn.Conv``, with the kernel's leading
+    axes flattened. Every replica has a kernel of its own, which turns a native convolution into a
+    grouped one, and inside a loop body, where training always is, XLA's CPU backend runs those at a
+    hundredth of its speed (jax#12868); BUILD_NOTES.md has the measurement.
+    """
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x):
+        space = x.shape[1:-1]
+        padded = jnp.pad(x, [(0, 0), *[(1, 1)] * len(space), (0, 0)])
+        patches = [
+            padded[
+                :, *(slice(start, start + size) for start, size in zip(corner, space, strict=True))
+            ]
+            for corner in itertools.product(range(3), repeat=len(space))
+        ]
+        return nn.Dense(self.features)(jnp.concatenate(patches, axis=-1))
+
+
+def max_pool(x: Float[Array, "batch ... channels"]) -> Float[Array, "batch ... channels"]:
+    """The maximum over 2-wide windows along every spatial axis that has two entries or more.
+
+    As ``nn.max_pool`` with stride 2, whose gradient (a scatter) is slow on CPUs.
+    """
+    for axis in range(1, x.ndim - 1):
+        half = x.shape[axis] // 2
+        if half:
+            x = jax.lax.slice_in_dim(x, 0, 2 * half, axis=axis)
+            x = x.reshape(*x.shape[:axis], half, 2, *x.shape[axis + 1 :]).max(axis=axis + 1)
+    return x
+
+
 class CNN(nn.Module):
     """3-wide convolutions with GroupNorm, ReLU and 2-wide max-pooling, then a global mean.
 
@@ -63,10 +101,9 @@ class CNN(nn.Module):
     def __call__(self, x):
         space = x.ndim - 2
         for width in self.features:
-            x = nn.Conv(width, (3,) * space)(x)
+            x = Conv(width)(x)
             x = nn.relu(nn.GroupNorm(num_groups=math.gcd(width, 8))(x))
-            if min(x.shape[1:-1]) >= 2:
-                x = nn.max_pool(x, (2,) * space, strides=(2,) * space)
+            x = max_pool(x)
         return nn.Dense(self.outputs)(x.mean(axis=range(1, 1 + space)))
 
 
@@ -105,10 +142,11 @@ def as_model(model: Any) -> Model:
         )
     if isinstance(model, tuple) and len(model) == 2 and all(callable(f) for f in model):
         return Model(*model)
-    # An nnx class has a metaclass whose call hides the constructor's own signature.
-    function = model.__init__ if isinstance(model, type) else model
-    if callable(function) and "rngs" in inspect.signature(function).parameters:
-        return _from_nnx(model)
+    if callable(model):
+        # An nnx class has a metaclass whose call hides the constructor's own signature.
+        function = model.__init__ if isinstance(model, type) else model
+        if "rngs" in inspect.signature(function).parameters:
+            return _from_nnx(model)  # pyright: ignore[reportArgumentType]
     raise ConfigError(
         "model", model, "a linen module, a function of rngs for nnx, or an (init, apply) pair"
     )

@@ -10,7 +10,7 @@ from jaxlossy.config import Config
 
 
 def cosine(config: Config, count: jax.Array) -> jax.Array:
-    """From 1 to 0 along half a cosine over all optimizer steps (Loshchilov & Hutter, 1608.03983)."""
+    """From 1 to 0 along half a cosine over all optimizer steps (arXiv 1608.03983)."""
     total = config.steps * config.local_steps
     return 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(count / total, 1.0)))
 

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
@@ -96,7 +95,7 @@ def identity(configs: Sequence[Config], given: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def describe_machine(devices: Sequence[jax.Device]) -> dict[str, str]:
+def describe_machine(devices: Sequence[Any]) -> dict[str, str]:
     """Attributes that say what made the numbers."""
     packages = ("jaxlossy", "jax", "jaxlib", "flax", "optax", "numpy", "tensorflow-datasets")
     versions = {name: importlib.metadata.version(name) for name in packages}

@@ -124,11 +124,11 @@ def make_problem(
     if model is None:
         check_name("model", config.model, models.MODELS)
         if data.num_classes is None:
-            raise ConfigError("model", config.model, f"a model of your own for labels of {data.name}")
+            raise ConfigError("model", config.model, f"your own, for labels of {data.name}")
         model = models.MODELS[config.model](config, data.num_classes)
     if loss is None:
         if data.num_classes is None:
-            raise ConfigError("loss", None, f"a loss of your own for the float labels of {data.name}")
+            raise ConfigError("loss", None, f"your own, for float labels of {data.name}")
         loss = models.cross_entropy
     if channel is None:
         check_name("channel", config.channel, channel_lib.CHANNELS)
@@ -307,9 +307,7 @@ def step(
     else:
         loss, grads = gradients(state.replicas, first)
         payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), delivered)
-        replicas, optimizer_state = update(
-            state.replicas, state.optimizer, layout.unpack(payload)
-        )
+        replicas, optimizer_state = update(state.replicas, state.optimizer, layout.unpack(payload))
     state = State(state.step + 1, replicas, optimizer_state, channel_state, rule_state)
     return state, Trace(loss, channel_lib.traffic(assignment, delivered))
 
@@ -381,9 +379,9 @@ def metrics(
       uplink_delivered and downlink_delivered (fractions of what crossed the network, NaN where
       nothing did), parameters_sent and bytes_sent (all workers and servers, in this segment).
     """
-    trace = jax.tree.map(np.asarray, trace)
+    host: Any = jax.tree.map(np.asarray, trace)
     layout = problem.layout
-    sent = channel_lib.Traffic(*(counts.sum(axis=-1, dtype=np.int64) for counts in trace.traffic))
+    sent = jax.tree.map(lambda counts: counts.sum(axis=-1, dtype=np.int64), host.traffic)
     num_packets = sent.sent_up + sent.sent_down
     parameters = num_packets * layout.size - sent.sent_last * (layout.size - layout.last_size)
 
@@ -391,8 +389,8 @@ def metrics(
         return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
 
     return {
-        "train_loss": trace.train_loss.mean(axis=-1, dtype=np.float64),
-        **{name: np.asarray(value, np.float64) for name, value in evaluation.items()},
+        "train_loss": host.train_loss.mean(axis=-1, dtype=np.float64),
+        **{name: np.asarray(value).astype(np.float64) for name, value in evaluation.items()},
         "uplink_delivered": fraction(sent.delivered_up, sent.sent_up),
         "downlink_delivered": fraction(sent.delivered_down, sent.sent_down),
         "parameters_sent": parameters.astype(np.float64),

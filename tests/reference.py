@@ -22,5 +22,3 @@ def owners(num_packets, servers):
     """Server of each packet: the parts of np.array_split."""
     parts = np.array_split(np.arange(num_packets), servers)
     return np.concatenate([np.full(len(part), s) for s, part in enumerate(parts)])
-
-

@@ -319,7 +319,7 @@ def message_of_load(name, **arguments):
 def test_missing_split(tmp_path):
     prepare_images("mnist", tmp_path, splits=("train",))
     assert message_of_load("mnist", data_dir=tmp_path) == (
-        "name: 'mnist' is not allowed (allowed: a data set with the splits train and test;"
+        "data: 'mnist' is not allowed (allowed: a data set with the splits train and test;"
         " this one has train)"
     )
 
@@ -342,14 +342,14 @@ IMAGE, CLASS = tfds.features.Image(shape=(28, 28, 1)), tfds.features.ClassLabel(
 def test_no_image_of_one_size_with_a_class(features, keys, listing, tmp_path):
     prepare_images("mnist", tmp_path, features=features, keys=keys)
     assert message_of_load("mnist", data_dir=tmp_path) == (
-        "name: 'mnist' is not allowed (allowed: a data set of images of one size, each with a"
+        "data: 'mnist' is not allowed (allowed: a data set of images of one size, each with a"
         f" class label; this one has {listing})"
     )
 
 
 def test_not_prepared(tmp_path, monkeypatch):
     assert message_of_load("mnist", data_dir=tmp_path) == (
-        "name: 'mnist' is not allowed (allowed: a data set prepared as ArrayRecord files; run"
+        "data: 'mnist' is not allowed (allowed: a data set prepared as ArrayRecord files; run"
         " `python -c 'import tensorflow_datasets as tfds;"
         f' tfds.builder("mnist", data_dir="{tmp_path}")'
         '.download_and_prepare(file_format="array_record")\'`,'
@@ -357,7 +357,7 @@ def test_not_prepared(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(tfds.core.constants, "DATA_DIR", str(tmp_path))
     assert message_of_load("emnist/letters") == (
-        "name: 'emnist/letters' is not allowed (allowed: a data set prepared as ArrayRecord files;"
+        "data: 'emnist/letters' is not allowed (allowed: a data set prepared as ArrayRecord files;"
         " run `python -c 'import tensorflow_datasets as tfds;"
         ' tfds.builder("emnist/letters").download_and_prepare(file_format="array_record")\'`,'
         " which needs a network and the packages tensorflow and importlib_resources)"
@@ -370,7 +370,7 @@ def test_prepared_in_a_format_that_needs_tensorflow(tmp_path):
     info = json.loads((folder / "dataset_info.json").read_text())
     (folder / "dataset_info.json").write_text(json.dumps(info | {"fileFormat": "tfrecord"}))
     assert message_of_load("mnist", data_dir=tmp_path) == (
-        "name: 'mnist' is not allowed (allowed: a data set prepared as ArrayRecord files;"
+        "data: 'mnist' is not allowed (allowed: a data set prepared as ArrayRecord files;"
         f" delete {folder}, then run `python -c 'import tensorflow_datasets as tfds;"
         f' tfds.builder("mnist", data_dir="{tmp_path}")'
         '.download_and_prepare(file_format="array_record")\'`,'
@@ -390,6 +390,6 @@ def test_prepared_in_a_format_that_needs_tensorflow(tmp_path):
 )
 def test_unknown_name(name, hint, tmp_path):
     assert message_of_load(name, data_dir=tmp_path) == (
-        f"name: {name!r} is not allowed (allowed: digits, mnist1d, or the name of a TFDS data"
+        f"data: {name!r} is not allowed (allowed: digits, mnist1d, or the name of a TFDS data"
         f" set{hint})"
     )

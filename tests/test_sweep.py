@@ -11,23 +11,45 @@ from flax import nnx
 from problems import SMALL, small_data
 
 import jaxlossy
-from jaxlossy import devices, memory, results, train
+from jaxlossy import checkpoint, devices, memory, results, train
 from jaxlossy.aggregation import Aggregation
 from jaxlossy.channel import Channel, Delivered
 from jaxlossy.config import FIELDS
 from jaxlossy.errors import ConfigError
-from jaxlossy.sweep import make_groups
+from jaxlossy.grid import make_groups
 
-GRID = {"drop_probability": (0.0, 0.3), "servers": (1, 3), "learning_rate": (0.1, 0.2), "seed": (0, 1, 2)}  # fmt: skip
+GRID = {
+    "drop_probability": (0.0, 0.3),
+    "servers": (1, 3),
+    "learning_rate": (0.1, 0.2),
+    "seed": (0, 1, 2),
+}
 EXACT = ("uplink_delivered", "downlink_delivered", "parameters_sent", "bytes_sent")
 
 
 def run(sweep=GRID, **options):
     """A small sweep, quiet; keywords that are config fields change it."""
-    fields = {name: options.pop(name) for name in list(options) if name in FIELDS}
-    fields = {name: value for name, value in fields.items() if value is not None}
+    fields = {
+        name: options.pop(name)
+        for name, value in list(options.items())
+        if name in FIELDS and isinstance(value, int | float | str)
+    }
     options = {"data": small_data(), "verbose": False, **options}
     return jaxlossy.sweep({**SMALL, **fields, "sweep": sweep}, **options)
+
+
+def footprint_of(**fields):
+    config = jaxlossy.make_config({**SMALL, **fields})
+    group = make_groups([config], data=small_data(), data_dir=None)[0]
+    return memory.footprint(group.problem, config, group.examples, group.shards[0])
+
+
+def tight_budget():
+    """Bytes that let each of two devices take two configs at once, of the small problem."""
+    one = footprint_of()
+    budget = one.shared + 2 * (one.held + one.working)
+    assert devices.plan_batches(15, 2, one, budget=budget, live=2).batch == 4
+    return budget
 
 
 @pytest.fixture(scope="module")
@@ -81,43 +103,41 @@ def test_small_batches_equal_large_ones_and_the_ragged_last_one_compiles_nothing
         return original(*args, **kwargs)
 
     monkeypatch.setattr(devices, "compile_over_configs", counting)
-    sweep = {"drop_probability": (0.0, 0.2, 0.4), "seed": tuple(range(5))}  # 15 configs
-    whole = run(sweep)
-    config = jaxlossy.make_config(SMALL)
-    group = make_groups([config], data=small_data(), data_dir=None)[0]
-    one = memory.footprint(group.problem, config, group.examples, group.shards[0])
-    budget = one.shared + 2 * (one.held + one.working)
+    sweep = {"drop_probability": (0.0, 0.2, 0.4), "seed": tuple(range(5))}
+    whole = run(sweep)  # 15 configs are a ragged last batch of 3 behind three of 4
     monkeypatch.setattr(devices, "max_live", lambda *_: 2)
-    plan = devices.plan_batches(15, 2, one, budget=budget, live=2)
-    assert plan.num_batches == 4  # of 4 configs, the last one ragged
-    assert_same(run(sweep, memory_budget=budget), whole)
+    assert_same(run(sweep, memory_budget=tight_budget()), whole)
     assert len(compiled) == 2  # one for each of the two sweeps
 
 
-@pytest.mark.parametrize("configs", [2, 30])
-def test_a_group_is_traced_once_whatever_is_in_it(configs):
-    """As many traces of the model for 30 configs in 8 batches as for 2 in one."""
-    traces = []
+def test_a_group_is_traced_once_whatever_is_in_it(monkeypatch):
+    """As many traces of the model for 30 different configs in 8 batches as for 2 in one."""
 
-    def apply(params, x):
-        traces.append(x.shape)
-        return x @ params
+    def count_traces(configs):
+        traces = []
 
-    model = (lambda key, x: jax.random.normal(key, (6, 3)), apply)
-    rng = np.random.default_rng(1)
-    points = [
-        {
-            "drop_probability": rng.random(),
-            "servers": int(rng.integers(1, 4)),
-            "learning_rate": rng.random() + 0.1,
-            "dirichlet_alpha": [np.inf, 0.5][i % 2],
-            "seed": i,
-        }
-        for i in range(configs)
-    ]
-    run(points, model=model, memory_budget=40_000)
-    # Three for shapes (checks, footprint), one gradient and one evaluation in the program.
-    assert len(traces) == 8
+        def apply(params, x):
+            traces.append(x.shape)
+            return x @ params
+
+        rng = np.random.default_rng(1)
+        points = [
+            {
+                "drop_probability": rng.random(),
+                "downlink_drop_probability": rng.random(),
+                "servers": int(rng.integers(1, 4)),
+                "learning_rate": rng.random() + 0.1,
+                "dirichlet_alpha": [np.inf, 0.5][i % 2],
+                "seed": i,
+            }
+            for i in range(configs)
+        ]
+        model = (lambda key, x: jax.random.normal(key, (6, 3)), apply)
+        run(points, model=model, memory_budget=tight_budget())
+        return len(traces)
+
+    monkeypatch.setattr(devices, "max_live", lambda *_: 2)
+    assert count_traces(2) == count_traces(30)
 
 
 def test_static_axes_make_groups_and_one_table():
@@ -158,7 +178,7 @@ def test_results_survive_the_disk(tmp_path, grid_results):
 
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path, monkeypatch, grid_results):
     monkeypatch.setattr(devices, "max_live", lambda *_: 2)
-    options = {"workdir": tmp_path, "memory_budget": 60_000}
+    options = {"workdir": tmp_path, "memory_budget": tight_budget()}
     save, saved = results.save, []
 
     def interrupted(ds, workdir):
@@ -176,15 +196,49 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path, monkeypatch, grid_r
     trained = []
     monkeypatch.setattr(results, "save", save)
     fill = results.fill
-    monkeypatch.setattr(
-        results, "fill", lambda ds, indices, *rest: (trained.extend(indices), fill(ds, indices, *rest))
-    )  # fmt: skip
+
+    def counting(ds, indices, *rest):
+        trained.extend(indices)
+        fill(ds, indices, *rest)
+
+    monkeypatch.setattr(results, "fill", counting)
     ds = run(**options)
     assert len(trained) == 24 - saved[-1]
     assert_same(ds, grid_results)
     again = run(**options)  # nothing left to do
     assert len(trained) == 24 - saved[-1]
     assert again.identical(jaxlossy.load(tmp_path))
+
+
+def test_a_batch_goes_on_from_its_checkpoint(tmp_path, monkeypatch, grid_results):
+    monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)  # one before every segment but the first
+    options = {"workdir": tmp_path, "steps": 8}
+    whole = run(steps=8)
+    monkeypatch.setattr(results, "fill", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(**options)
+    monkeypatch.undo()
+    assert (tmp_path / "checkpoint.npz").exists()
+    updates, update = [], train.metrics
+    monkeypatch.setattr(train, "metrics", lambda *args: (updates.append(1), update(*args))[1])
+    assert_same(run(**options), whole)
+    assert len(updates) == 1  # of four segments, three were in the checkpoint
+    assert not (tmp_path / "checkpoint.npz").exists()
+
+
+def test_a_checkpoint_of_another_batch_is_not_used(tmp_path):
+    path, state = tmp_path / "checkpoint.npz", {"x": jnp.arange(3.0)}
+    checkpoint.save(path, np.array([4, 5, 6]), state, [{"loss": np.ones(3)}])
+    found = checkpoint.load(path, np.array([4, 5, 6]), state)
+    assert found is not None
+    np.testing.assert_array_equal(found[0]["x"], state["x"])
+    assert checkpoint.load(path, np.array([4, 5, 7]), state) is None
+    assert checkpoint.load(path, np.array([4, 5, 6]), {"x": jnp.arange(4.0)}) is None
+    assert checkpoint.load(tmp_path / "none.npz", np.array([4]), state) is None
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_another_sweep_in_the_workdir_is_refused_and_left_alone(tmp_path):
@@ -202,10 +256,10 @@ def test_a_workdir_that_can_not_be_written_is_refused(tmp_path):
 
 
 def test_load_says_what_it_misses(tmp_path):
-    with pytest.raises(ConfigError, match="a directory with results.nc"):
+    with pytest.raises(ConfigError, match=r"a directory with results\.nc"):
         jaxlossy.load(tmp_path)
     (tmp_path / "results.nc").write_text("not netCDF")
-    with pytest.raises(ConfigError, match="a readable results.nc"):
+    with pytest.raises(ConfigError, match=r"a readable results\.nc"):
         jaxlossy.load(tmp_path)
 
 
@@ -280,12 +334,8 @@ def test_objects_and_axes_exclude_each_other():
 
 
 def test_the_footprint_covers_the_state_and_grows_with_it():
-    def of(**fields):
-        config = jaxlossy.make_config({**SMALL, **fields})
-        group = make_groups([config], data=small_data(), data_dir=None)[0]
-        return memory.footprint(group.problem, config, group.examples, group.shards[0])
-
-    plain, momentum, wide = of(), of(optimizer="momentum"), of(features=(500,))
+    plain, momentum = footprint_of(), footprint_of(optimizer="momentum")
+    wide = footprint_of(features=(500,))
     replicas = 4 * 4 * 8 * 7
     assert plain.held > 2 * replicas
     assert momentum.held > plain.held + replicas

@@ -199,7 +199,10 @@ def test_evaluation_is_what_it_says():
 
     scores = np.array([score(replica) for replica in replicas]).mean(axis=0)
     distances = [
-        sum(float(((a - b) ** 2).sum()) for a, b in zip(*map(jax.tree.leaves, (r, mean))))
+        sum(
+            float(((a - b) ** 2).sum())
+            for a, b in zip(*map(jax.tree.leaves, (r, mean)), strict=True)
+        )
         for r in replicas
     ]
     last = {name: values[-1] for name, values in metrics.items()}
