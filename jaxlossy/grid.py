@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from jaxlossy import data as data_lib
-from jaxlossy import train
 from jaxlossy.config import FIELDS, Config, check_fields, make_config
 from jaxlossy.errors import ConfigError, check_name
+from jaxlossy.problem import Examples, Problem, as_examples, check_servers, make_problem
 from jaxlossy.shards import make_shards
 
 
@@ -73,8 +73,8 @@ class Group(NamedTuple):
 
     indices: np.ndarray
     configs: list[Config]
-    problem: train.Problem
-    examples: train.Examples
+    problem: Problem
+    examples: Examples
     shards: np.ndarray
 
 
@@ -84,7 +84,7 @@ def make_groups(
     """Sorts configs into groups, and refuses what their model or data does not allow.
 
     Raises:
-      ConfigError: see ``train.make_problem``; also a batch larger than a worker's shard.
+      ConfigError: see ``problem.make_problem``; also a batch larger than a worker's shard.
     """
     places: dict[Any, list[int]] = {}
     for index, config in enumerate(configs):
@@ -96,7 +96,7 @@ def make_groups(
         members = [configs[i] for i in indices]
         first = members[0]
         source = data if data is not None else load(first.data)
-        problem = train.make_problem(first, source, **given)
+        problem = make_problem(first, source, **given)
         shards = _shards(members, source)
         if first.batch_size > shards.shape[-1]:
             raise ConfigError(
@@ -107,9 +107,9 @@ def make_groups(
             )
         size = problem.layout.size
         for i, config in enumerate(members):
-            train.check_servers(config, problem.layout)
+            check_servers(config, problem.layout)
             members[i] = dataclasses.replace(config, packet_size=size)
-        examples = train.as_examples(source)
+        examples = as_examples(source)
         groups.append(Group(np.asarray(indices), members, problem, examples, shards))
     return groups
 

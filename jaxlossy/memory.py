@@ -10,6 +10,7 @@ import jax
 from jaxlossy import train
 from jaxlossy.config import Config
 from jaxlossy.devices import Footprint
+from jaxlossy.problem import Examples, Problem
 
 
 def num_bytes(tree: Any) -> int:
@@ -22,9 +23,7 @@ def num_bytes(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def footprint(
-    problem: train.Problem, config: Config, examples: train.Examples, shards: Any
-) -> Footprint:
+def footprint(problem: Problem, config: Config, examples: Examples, shards: Any) -> Footprint:
     """Bytes of one config: what a batch holds of it, and what it takes while it is live.
 
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
@@ -57,7 +56,7 @@ def footprint(
     )
 
 
-def _chunk(examples: train.Examples) -> jax.ShapeDtypeStruct:
+def _chunk(examples: Examples) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
 
 

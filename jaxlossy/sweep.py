@@ -1,7 +1,6 @@
 """A sweep: many configs, in groups that share a program, in batches that fit the device."""
 
 import dataclasses
-import functools
 import hashlib
 import json
 import time
@@ -14,10 +13,10 @@ import numpy as np
 import tqdm.auto
 import xarray as xr
 
-from jaxlossy import checkpoint, memory, results, train
+from jaxlossy import checkpoint, program, results, train
 from jaxlossy import data as data_lib
 from jaxlossy import devices as devices_lib
-from jaxlossy.config import Config, stack_configs
+from jaxlossy.config import Config
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import Group, expand, make_groups
 
@@ -46,7 +45,7 @@ def sweep(
       workdir: where results.nc, summary.csv and figures/ go; None: nothing is written. Started
         again with the same sweep, it goes on where it was interrupted.
       model, loss, optimizer, channel, aggregation: objects of your own in place of the named ones,
-        see ``train.make_problem``.
+        see ``problem.make_problem``.
       data: arrays of your own, ``jaxlossy.from_arrays(train, test)``, in place of the named data.
       data_dir: where prepared data sets are; None: where tensorflow-datasets keeps them.
       devices: to run on; None: all local ones.
@@ -156,12 +155,8 @@ def _run_group(run: _Run, group: Group) -> None:
     if left.size == 0:
         return
     config, layout = group.configs[0], group.problem.layout
-    footprint = memory.footprint(group.problem, config, group.examples, group.shards[0])
     budget = run.memory_budget or devices_lib.memory_budget(run.devices)
-    live = devices_lib.max_live(run.devices, footprint)
-    plan = devices_lib.plan_batches(
-        left.size, len(run.devices), footprint, budget=budget, live=live
-    )
+    plan = program.plan_group(group, left.size, run.devices, budget)
     run.say(
         f"{left.size} configs: {config.model} on {config.data}, {config.aggregation}, "
         f"{config.workers} workers; {layout.num_parameters:,} parameters in "
@@ -172,36 +167,35 @@ def _run_group(run: _Run, group: Group) -> None:
         f"{len(run.devices)} device(s); about {_size(plan.estimated_bytes)} of {_size(budget)} each"
     )
     start = time.perf_counter()
-    mesh = devices_lib.config_mesh(run.devices)
-    examples = devices_lib.place(group.examples, mesh, split=False)
-    program, shapes = _compile(group, plan, mesh)
-    compiled = time.perf_counter()
-    run.ds.attrs["compile_seconds"] += compiled - start
-    run.say(f"  compiled in {compiled - start:.1f} s")
+    compiled = program.compile_group(group, plan, devices_lib.config_mesh(run.devices))
+    now = time.perf_counter()
+    run.ds.attrs["compile_seconds"] += now - start
+    run.say(f"  compiled in {now - start:.1f} s")
     for chosen in np.split(left, range(plan.batch, left.size, plan.batch)):
-        # The last batch is filled up with repeats, so that one program serves all.
-        places = np.resize(chosen, plan.batch)
-        items = (stack_configs([group.configs[i] for i in places]), group.shards[places])
-        items = devices_lib.place(items, mesh, split=True)
-        advance = functools.partial(program, examples=examples, items=items)
-        series = _train_batch(run, group, places, chosen.size, shapes, mesh, advance)
+        start = time.perf_counter()
+        series = _train_batch(run, group, compiled, chosen)
         results.fill(run.ds, group.indices[chosen], config, series)
-        run.ds.attrs["train_seconds"] += time.perf_counter() - compiled
-        compiled = time.perf_counter()
+        run.ds.attrs["train_seconds"] += time.perf_counter() - start
         if run.directory is not None:
             results.save(run.ds, run.directory)
 
 
-def _train_batch(run, group, places, count, shapes, mesh, advance) -> dict[str, np.ndarray]:
-    """All segments of one batch; metrics of its first `count` configs, (config, segment)."""
-    config, saved = group.configs[0], time.perf_counter()
+def _train_batch(
+    run: _Run, group: Group, compiled: program.Program, chosen: np.ndarray
+) -> dict[str, np.ndarray]:
+    """All segments of one batch; the metrics of its configs, (config, segment)."""
+    # The last batch is filled up with repeats, so that one program serves all.
+    places = np.resize(chosen, compiled.plan.batch)
+    items = program.place_items(group, places, compiled.mesh)
+    config, count, saved = group.configs[0], chosen.size, time.perf_counter()
     path, found = None, None
     if run.directory is not None:
         path = run.directory / CHECKPOINT
-        found = checkpoint.load(path, group.indices[places], shapes)
-    state, rows = found or (devices_lib.zeros(shapes, mesh), [])
-    if found:
-        state = devices_lib.place(state, mesh, split=True)
+        found = checkpoint.load(path, group.indices[places], compiled.state)
+    if found is None:
+        state, rows = devices_lib.zeros(compiled.state, compiled.mesh), []
+    else:
+        state, rows = devices_lib.place(found[0], compiled.mesh, split=True), found[1]
         run.say(f"  going on after {len(rows) * config.eval_every} steps of a batch")
         run.bar.update(count * config.eval_every * len(rows))
 
@@ -217,39 +211,13 @@ def _train_batch(run, group, places, count, shapes, mesh, advance) -> dict[str, 
                 waiting = None
             checkpoint.save(path, group.indices[places], state, rows)
             saved = time.perf_counter()
-        state, report = advance(segment == 0, state)
+        state, report = compiled.run(segment == 0, state, items)
         if waiting is not None:  # fetched while the device is busy with the next segment
             fetch(waiting)
         waiting = report
     if waiting is not None:
         fetch(waiting)
     return {name: np.stack([row[name] for row in rows], axis=-1)[:count] for name in rows[0]}
-
-
-def _compile(group: Group, plan: devices_lib.Plan, mesh: Any):
-    """The group's one program: a segment, with the initial state drawn at its first call."""
-    problem = group.problem
-
-    def function(shared, state, item):
-        first, examples = shared
-        config, shards = item
-        state = jax.lax.cond(first, lambda: train.init(problem, config, examples), lambda: state)
-        return train.segment(problem, config, state, examples, shards)
-
-    def batched(shape):
-        return jax.ShapeDtypeStruct((plan.batch, *shape.shape), shape.dtype)
-
-    scalars = jax.tree.map(lambda leaf: leaf[0], stack_configs(group.configs[:1]))
-    state = jax.eval_shape(functools.partial(train.init, problem), scalars, group.examples)
-    shapes, items = jax.tree.map(batched, (state, (scalars, group.shards[0])))
-    compiled = devices_lib.compile_over_configs(
-        function, (False, group.examples), shapes, items, mesh=mesh, live=plan.live
-    )
-
-    def program(first, state, *, examples, items):
-        return compiled((first, examples), state, items)
-
-    return program, shapes
 
 
 def _as_dict(config: Any) -> dict[str, Any]:

@@ -8,24 +8,17 @@ strings segments together, and is the reference that a sweep of hundreds has to 
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, Int
 
-from jaxlossy import aggregation as aggregation_lib
 from jaxlossy import channel as channel_lib
-from jaxlossy import models, optimizers, packets
+from jaxlossy import packets
 from jaxlossy.config import Config
-from jaxlossy.data import Data
-from jaxlossy.errors import ConfigError, check_name
-
-#: Test examples evaluated at a time, to bound the memory that activations take.
-EVAL_CHUNK = 128
+from jaxlossy.problem import Examples, Problem
 
 
 class Purpose(enum.IntEnum):
@@ -41,149 +34,6 @@ class Purpose(enum.IntEnum):
 def derive_key(seed: Int[Array, ""] | int, purpose: Purpose, step: Int[Array, ""] | int = 0):
     """The key for one purpose at one step: the same wherever the config runs."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
-
-
-class Examples(NamedTuple):
-    """The data as the device holds it, the test set in chunks of equal size.
-
-    Attributes:
-      train_x, train_y: (examples, ...).
-      test_x, test_y: (chunk, examples, ...), the last chunk padded with repeats.
-      test_weight: (chunk, examples), 0 where padded, else 1.
-    """
-
-    train_x: jax.Array
-    train_y: jax.Array
-    test_x: jax.Array
-    test_y: jax.Array
-    test_weight: jax.Array
-
-
-def as_examples(data: Data) -> Examples:
-    """Arrays of the host in the form that the device holds (still on the host)."""
-    count = len(data.test_x)
-    size = min(count, EVAL_CHUNK)
-    chunks = -(-count // size)
-    index = np.arange(chunks * size).reshape(chunks, size)
-    inside = index < count
-    index = np.where(inside, index, 0)
-    return Examples(
-        train_x=data.train_x,  # pyright: ignore[reportArgumentType]
-        train_y=data.train_y,  # pyright: ignore[reportArgumentType]
-        test_x=data.test_x[index],  # pyright: ignore[reportArgumentType]
-        test_y=data.test_y[index],  # pyright: ignore[reportArgumentType]
-        test_weight=inside.astype(np.float32),  # pyright: ignore[reportArgumentType]
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """What the configs of one program share besides numbers: functions and shapes.
-
-    Attributes:
-      model, loss: see ``models``; the loss gives one value an example.
-      layout: the model's packets.
-      channel, aggregation, optimizer: factories that take a config.
-    """
-
-    model: models.Model
-    loss: Callable[[Any, Any], jax.Array]
-    layout: packets.PacketLayout
-    channel: Callable[[Config], channel_lib.Channel]
-    aggregation: Callable[[Config], aggregation_lib.Aggregation]
-    optimizer: Callable[[Config], optax.GradientTransformation]
-
-
-def make_problem(
-    config: Config,
-    data: Data,
-    *,
-    model: Any = None,
-    loss: Callable[[Any, Any], jax.Array] | None = None,
-    optimizer: Callable[[optax.Schedule], optax.GradientTransformation] | None = None,
-    channel: Callable[[Config], channel_lib.Channel] | None = None,
-    aggregation: Callable[[Config], aggregation_lib.Aggregation] | None = None,
-) -> Problem:
-    """Looks up what the config names, or takes what is given in its place, and checks the shapes.
-
-    Args:
-      config: one config of the group; its static fields count.
-      data: gives the shapes of inputs and labels.
-      model: a flax module or (init, apply) pair, as in ``models.as_model``.
-      loss: ``loss(outputs, labels)``, one value an example; default ``models.cross_entropy``.
-      optimizer: from a learning-rate schedule, such as ``optax.adamw``.
-      channel, aggregation: factories that take the config.
-
-    Raises:
-      ConfigError: an unknown name, a model that does not take the data, a loss of another shape,
-        integer labels missing for the default loss, more servers than packets.
-    """
-    check_name("placement", config.placement, packets.PLACEMENTS)
-    check_name("loss_unit", config.loss_unit, channel_lib.LOSS_UNITS)
-    check_name("schedule", config.schedule, optimizers.SCHEDULES)
-    if model is None:
-        check_name("model", config.model, models.MODELS)
-        if data.num_classes is None:
-            raise ConfigError("model", config.model, f"your own, for labels of {data.name}")
-        model = models.MODELS[config.model](config, data.num_classes)
-    if loss is None:
-        if data.num_classes is None:
-            raise ConfigError("loss", None, f"your own, for float labels of {data.name}")
-        loss = models.cross_entropy
-    if channel is None:
-        check_name("channel", config.channel, channel_lib.CHANNELS)
-        channel = channel_lib.CHANNELS[config.channel]
-    if aggregation is None:
-        check_name("aggregation", config.aggregation, aggregation_lib.AGGREGATIONS)
-        aggregation = aggregation_lib.AGGREGATIONS[config.aggregation]
-    if optimizer is None:
-        check_name("optimizer", config.optimizer, optimizers.OPTIMIZERS)
-        make_optimizer = optimizers.OPTIMIZERS[config.optimizer]
-    else:
-        make_optimizer = functools.partial(_with_schedule, optimizer)
-    as_model = models.as_model(model)
-    layout = _check_shapes(as_model, loss, data, config)
-    return Problem(as_model, loss, layout, channel, aggregation, make_optimizer)
-
-
-def _with_schedule(make, config):
-    return make(optimizers.learning_rate(config))
-
-
-def _check_shapes(
-    model: models.Model, loss: Callable, data: Data, config: Config
-) -> packets.PacketLayout:
-    """Runs the model on shapes alone; what does not fit is refused here, before any compiling."""
-    batch = config.batch_size
-    x = jax.ShapeDtypeStruct((batch, *data.train_x.shape[1:]), data.train_x.dtype)
-    y = jax.ShapeDtypeStruct((batch, *data.train_y.shape[1:]), data.train_y.dtype)
-    try:
-        params = jax.eval_shape(model.init, jax.random.key(0), x)
-        outputs = jax.eval_shape(model.apply, params, x)
-        losses = jax.eval_shape(loss, outputs, y)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a model or a loss of the user's raises
-        first_line = str(error).strip().splitlines()[:1]
-        raise ConfigError(
-            "model", config.model, f"one that takes inputs of {x.shape[1:]}; {first_line}"
-        ) from error
-    if losses.shape != (batch,):
-        raise ConfigError("loss", losses.shape, f"one value an example, shape ({batch},)")
-    layout = packets.packet_layout(params, config.packet_size)
-    check_servers(config, layout)
-    return layout
-
-
-def check_servers(config: Config, layout: packets.PacketLayout) -> None:
-    """Refuses a server that would own nothing."""
-    if config.servers > layout.num_packets:
-        raise ConfigError(
-            "servers",
-            config.servers,
-            f"at most {layout.num_packets}, the packets of {layout.size} that "
-            f"{layout.num_parameters} parameters make; lower packet_size for more",
-        )
 
 
 @jax.tree_util.register_dataclass

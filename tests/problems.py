@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxlossy import data as data_lib
-from jaxlossy import train
 from jaxlossy.config import make_config
+from jaxlossy.problem import as_examples, make_problem
 from jaxlossy.shards import make_shards
 
 SMALL = {
@@ -38,14 +38,14 @@ def small(**fields):
     """Problem, config, examples and shards of one small run, with any field changed."""
     config = make_config({**SMALL, **fields})
     data = small_data()
-    problem = train.make_problem(config, data)
+    problem = make_problem(config, data)
     shards = make_shards(
         data.train_y,
         workers=config.workers,
         dirichlet_alpha=config.dirichlet_alpha,
         seed=config.shard_seed,
     )
-    return problem, config, jax.tree.map(jnp.asarray, train.as_examples(data)), shards
+    return problem, config, jax.tree.map(jnp.asarray, as_examples(data)), shards
 
 
 def loss_on(problem, params, x, y):

@@ -17,6 +17,7 @@ from jaxlossy.channel import Channel, Delivered
 from jaxlossy.config import FIELDS
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import make_groups
+from jaxlossy.problem import as_examples, make_problem
 
 GRID = {
     "drop_probability": (0.0, 0.3),
@@ -81,9 +82,9 @@ def test_a_config_alone_equals_itself_in_the_sweep(grid_results):
         point = {name: grid_results[name].values[index].item() for name in GRID}
         config = jaxlossy.make_config({**SMALL, **point})
         data = small_data()
-        problem = train.make_problem(config, data)
+        problem = make_problem(config, data)
         group = make_groups([config], data=data, data_dir=None)[0]
-        _, alone = train.run(problem, config, train.as_examples(data), group.shards[0])
+        _, alone = train.run(problem, config, as_examples(data), group.shards[0])
         for name in results.CUMULATIVE:
             alone[name] = alone[name].cumsum()
         assert_same(grid_results.isel(config=index), alone)

@@ -8,8 +8,10 @@ import pytest
 from problems import SMALL, loss_on, small, small_data
 
 from jaxlossy import packets, train
+from jaxlossy import problem as problem_lib
 from jaxlossy.config import make_config, stack_configs
 from jaxlossy.errors import ConfigError
+from jaxlossy.problem import as_examples, make_problem
 
 STEPS = 4
 
@@ -217,8 +219,8 @@ def test_the_padded_test_chunk_counts_nothing_twice(monkeypatch):
     problem, config, examples, _ = small()
     state = train.init(problem, config, examples)
     whole = train.evaluate(problem, state, examples)
-    monkeypatch.setattr(train, "EVAL_CHUNK", 7)  # 30 examples: five chunks, the last with two
-    chunked = jax.tree.map(jnp.asarray, train.as_examples(small_data()))
+    monkeypatch.setattr(problem_lib, "EVAL_CHUNK", 7)  # 30 examples: five chunks, the last with two
+    chunked = jax.tree.map(jnp.asarray, as_examples(small_data()))
     assert chunked.test_x.shape[:2] == (5, 7)
     for name, value in train.evaluate(problem, state, chunked).items():
         np.testing.assert_allclose(value, whole[name], rtol=1e-6)
@@ -263,11 +265,11 @@ def test_what_the_problem_does_not_allow_is_refused(fields, message):
 def test_a_loss_without_an_example_axis_is_refused():
     config = make_config(SMALL)
     with pytest.raises(ConfigError, match=r"^loss: \(\) is not allowed .allowed: one value an"):
-        train.make_problem(config, small_data(), loss=lambda outputs, labels: outputs.mean())
+        make_problem(config, small_data(), loss=lambda outputs, labels: outputs.mean())
 
 
 def test_a_model_that_does_not_take_the_data_is_refused():
     config = make_config(SMALL)
     pair = (lambda key, x: jnp.zeros((4, 3)), lambda w, x: x @ w)
     with pytest.raises(ConfigError, match=r"^model: 'mlp' is not .* inputs of \(6,\); \['dot_gen"):
-        train.make_problem(config, small_data(), model=pair)
+        make_problem(config, small_data(), model=pair)
