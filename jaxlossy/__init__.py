@@ -23,5 +23,5 @@ from jaxlossy.packets import PLACEMENTS as PLACEMENTS
 from jaxlossy.packets import Assignment as Assignment
 from jaxlossy.results import final as final
 from jaxlossy.results import load as load
-from jaxlossy.results import table as table
+from jaxlossy.summaries import table as table
 from jaxlossy.sweep import sweep as sweep

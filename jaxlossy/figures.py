@@ -8,32 +8,36 @@ values; every figure says how many there are, and where.
 """
 
 import io
-import json
-import numbers
 import os
 import textwrap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from jaxlossy.files import replacing
+from jaxlossy.summaries import (
+    MAX_PANELS,
+    SPREAD,
+    Series,
+    config_fields,
+    final_points,
+    find_diverged,
+    metric_values,
+    panel_fields_of,
+    swept_fields,
+    swept_probability,
+    text_of,
+    words,
+)
 
-MAX_PANELS = 6
-SPREAD = (0.1, 0.9)  # quantiles over seeds; unlike mean +- deviation they stay within [0, 1]
-DIVERGED = 100  # a final loss so many times the usual first loss counts as diverged
 WIDE = 10  # the ratio of largest to smallest value from which a logarithmic axis helps
 MARKERS = "osD^vP*X<>"
-
-# pandas annotates `frame[name]` and the like as unions whose every use a type checker refuses.
-Frame = Any
-Series = Any
 
 
 class NotebookFigure(Figure):
@@ -65,7 +69,7 @@ def accuracy_against_loss(ds: xr.Dataset) -> Figure:
     >>> accuracy_against_loss(ds).axes[0].lines[0].get_ydata()
     array([0.9, 0.8])
     """
-    final = _final(ds)
+    final = final_points(ds)
     several = final.fields["seed"].nunique() > 1
     figure, grid = _grid(len(final.panels), width=4.4, height=3.4)
     for axes, (title, panel) in zip(grid, final.panels, strict=True):
@@ -74,7 +78,7 @@ def accuracy_against_loss(ds: xr.Dataset) -> Figure:
         for rank, (servers, colour) in enumerate(_colours("viridis", final.fields["servers"])):
             line = panel[panel["servers"] == servers].sort_values(final.probability)
             x, marker = line[final.probability], MARKERS[rank % len(MARKERS)]
-            axes.plot(x, line["mean"], marker=marker, ms=4.5, color=colour, label=_text(servers))
+            axes.plot(x, line["mean"], marker=marker, ms=4.5, color=colour, label=text_of(servers))
             if several:
                 axes.fill_between(x, line["low"], line["high"], color=colour, alpha=0.15, lw=0)
             some = line["finite"].between(0, line["configs"], inclusive="neither")
@@ -89,7 +93,7 @@ def accuracy_against_loss(ds: xr.Dataset) -> Figure:
     if final.diverged:
         grid[0].scatter([], [], 20, "white", edgecolor="0.3", label="some seeds diverged")
         grid[0].scatter([], [], 18, "0.3", marker="x", label="all seeds diverged")
-    figure.supxlabel(_words(final.probability), fontsize=10)
+    figure.supxlabel(words(final.probability), fontsize=10)
     figure.supylabel(final.label, fontsize=10)
     _legend(figure, grid[0], "servers", several)
     _title(figure, ds, f"Final {final.label}", final.diverged, final.hidden)
@@ -109,7 +113,7 @@ def heat_map(ds: xr.Dataset) -> Figure:
     Returns:
       The figure; each panel holds one image, masked in the cells without a mean.
     """
-    final = _final(ds)
+    final = final_points(ds)
     axis_fields = ("servers", final.probability)
     servers, probabilities = (np.unique(final.fields[name]) for name in axis_fields)
     accuracy = final.name == "test_accuracy"
@@ -133,12 +137,12 @@ def heat_map(ds: xr.Dataset) -> Figure:
                 text, size = f"{text}\n{cell.finite} of {cell.configs}", 6.5
             axes.text(column, row, text, size=size, color=colour, ha="center", va="center")
         axes.set_title(title, fontsize=9)
-        axes.set_xticks(range(len(probabilities)), map(_text, probabilities))
-        axes.set_yticks(range(len(servers)), map(_text, servers))
+        axes.set_xticks(range(len(probabilities)), map(text_of, probabilities))
+        axes.set_yticks(range(len(servers)), map(text_of, servers))
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
     figure.colorbar(grid[0].images[0], ax=list(grid), label=final.label, fraction=0.05, pad=0.02)
-    figure.supxlabel(_words(final.probability), fontsize=10)
+    figure.supxlabel(words(final.probability), fontsize=10)
     figure.supylabel("servers", fontsize=10)
     mean = "mean over seeds" if final.fields["seed"].nunique() > 1 else ""
     _title(figure, ds, f"Final {final.label}", final.diverged, final.hidden, mean)
@@ -157,8 +161,8 @@ def curves(ds: xr.Dataset) -> Figure:
     Returns:
       The figure; ``figure.axes`` are its panels, row by row.
     """
-    fields, diverged = _fields(ds), _diverged(ds)
-    probability, others = _probability(fields), _panel_fields(ds)
+    fields, diverged = config_fields(ds), find_diverged(ds)
+    probability, others = swept_probability(fields), panel_fields_of(ds)
     by_row = [name for name in others if name == "aggregation"]
     rows = list(np.unique(fields["aggregation"])) if by_row else [None]
     hidden, rows = len(rows[MAX_PANELS:]), rows[:MAX_PANELS]
@@ -169,7 +173,7 @@ def curves(ds: xr.Dataset) -> Figure:
     figure, grid = _grid(3 * len(rows), width=3.4, height=2.9, columns=3, sharey="col")
     for index, name in enumerate(labels):
         keys = [fields[key] for key in (*by_row, probability, "seed")]
-        by_seed = _values(ds, name).mask(diverged).groupby(keys, dropna=False).mean()
+        by_seed = metric_values(ds, name).mask(diverged).groupby(keys, dropna=False).mean()
         over_seeds = by_seed.groupby(level=[*by_row, probability], dropna=False)
         low, high = (over_seeds.quantile(q) for q in SPREAD)
         mean = over_seeds.mean()
@@ -181,7 +185,7 @@ def curves(ds: xr.Dataset) -> Figure:
             for p, colour in _colours("plasma", fields[probability]):
                 key = p if row is None else (row, p)
                 line = mean.loc[key].dropna() if key in mean.index else mean.iloc[0, :0]
-                label = _text(p)
+                label = text_of(p)
                 if lost["sum"][p]:
                     label += " ({} of {} diverged)".format(*lost.loc[p])
                 marker = "o" if len(line) == 1 else ""
@@ -191,9 +195,9 @@ def curves(ds: xr.Dataset) -> Figure:
                     axes.fill_between(line.index, *band, color=colour, alpha=0.15, lw=0)
             _set_scale(axes, mean.to_numpy())
     figure.supxlabel("step", fontsize=10)
-    _legend(figure, grid[0], _words(probability), several)
+    _legend(figure, grid[0], words(probability), several)
     averaged = [n for n in ("servers", *others) if n not in by_row and fields[n].nunique() > 1]
-    note = f"mean over {', '.join(map(_words, averaged))}" if averaged else ""
+    note = f"mean over {', '.join(map(words, averaged))}" if averaged else ""
     what = "Losses of the mean model and disagreement of the replicas"
     _title(figure, ds, what, int(diverged.sum()), hidden, note)
     return figure
@@ -213,8 +217,8 @@ def save_all(ds: xr.Dataset, directory: str | os.PathLike) -> list[Path]:
     Returns:
       The paths of the files written.
     """
-    fields = _fields(ds)
-    probabilities, servers = (fields[n].nunique() for n in (_probability(fields), "servers"))
+    fields = config_fields(ds)
+    probabilities, servers = (fields[n].nunique() for n in (swept_probability(fields), "servers"))
     figures = {}
     if probabilities > 1:
         figures["accuracy_against_loss.png"] = accuracy_against_loss
@@ -228,118 +232,6 @@ def save_all(ds: xr.Dataset, directory: str | os.PathLike) -> list[Path]:
         with replacing(directory / name) as path:
             draw(ds).savefig(path, dpi=200)
     return [directory / name for name in figures]
-
-
-def _fields(ds: xr.Dataset) -> Frame:
-    """The config fields, a row per config."""
-    coords = {n: c.values[()] for n, c in ds.coords.items() if set(c.dims) <= {"config"}}
-    coords.pop("config", None)
-    return pd.DataFrame(coords, range(ds.sizes["config"]))
-
-
-def _probability(fields: Frame) -> str:
-    """The drop probability that varies: of both directions, else of one."""
-    names = ("drop_probability", "uplink_drop_probability", "downlink_drop_probability")
-    varying = (name for name in names if name in fields and fields[name].nunique() > 1)
-    return next(varying, names[0])
-
-
-def _swept(ds: xr.Dataset) -> list[str]:
-    """The fields that vary, those of fewest values first."""
-    fields = _fields(ds)
-    names = json.loads(ds.attrs["swept"]) if "swept" in ds.attrs else fields.columns
-    counts = {name: fields[name].nunique(dropna=False) for name in names if name in fields}
-    return sorted((name for name in counts if counts[name] > 1), key=lambda name: counts[name])
-
-
-def _panel_fields(ds: xr.Dataset) -> list[str]:
-    """The fields that tell apart configs of equal drop probability, server count and seed.
-
-    A field that follows from those, like the number of workers swept together with the servers,
-    makes no panels.
-    """
-    fields, chosen = _fields(ds), []
-    known = [_probability(fields), "servers", "seed"]
-    for name in _swept(ds):
-        if name not in known:
-            values = fields.groupby(known + chosen, dropna=False)[name].nunique(dropna=False)
-            chosen += [name] if (values > 1).any() else []
-    return chosen
-
-
-def _metric(ds: xr.Dataset) -> str:
-    has_accuracy = "test_accuracy" in ds and np.isfinite(ds["test_accuracy"]).any()
-    return "test_accuracy" if has_accuracy else "test_loss"
-
-
-def _values(ds: xr.Dataset, name: str) -> Frame:
-    """A metric, a row per config and a column per step, NaN where not finite."""
-    values = ds[name].transpose("config", "step").astype(float)
-    return pd.DataFrame(values.where(np.isfinite(values)).values, columns=ds.indexes["step"])
-
-
-def _last(ds: xr.Dataset, name: str) -> Series:
-    """A metric at each config's own last step; those of fewer steps end in NaN."""
-    fields, steps, values = _fields(ds), ds.indexes["step"], _values(ds, name)
-    ends = fields["steps"] if "steps" in fields else np.full(len(fields), steps[-1])
-    columns = np.maximum(np.searchsorted(steps, ends, side="right") - 1, 0)
-    return pd.Series(values.to_numpy()[np.arange(len(fields)), columns])
-
-
-def _diverged(ds: xr.Dataset) -> Series:
-    """Which configs end without a finite value, or with a loss far above where losses start."""
-    diverged = _last(ds, _metric(ds)).isna()
-    for name in {"train_loss", "test_loss"} & set(ds):
-        last = _last(ds, name)
-        diverged |= last.isna() | (last > DIVERGED * _values(ds, name).iloc[:, 0].median())
-    return diverged
-
-
-class _Final(NamedTuple):
-    """A metric at the last step, in panels: a row per point (mean, low, high, finite, configs)."""
-
-    name: str
-    label: str
-    fields: Frame
-    probability: str
-    panels: list[tuple[str, Frame]]
-    hidden: int
-    diverged: int
-
-
-def _final(ds: xr.Dataset) -> _Final:
-    name, fields, diverged = _metric(ds), _fields(ds), _diverged(ds)
-    panel_fields, probability = _panel_fields(ds), _probability(fields)
-    points = (
-        fields.assign(last=_last(ds, name).mask(diverged))
-        .groupby([*panel_fields, probability, "servers"], dropna=False)["last"]
-        .agg(
-            mean="mean",
-            low=lambda last: last.quantile(SPREAD[0]),
-            high=lambda last: last.quantile(SPREAD[1]),
-            finite="count",
-            configs="size",
-        )
-        .reset_index()
-    )
-    panels = [("", points)]
-    if panel_fields:
-        panels = [
-            (", ".join(f"{_words(n)} = {_text(panel[n].iloc[0])}" for n in panel_fields), panel)
-            for _, panel in points.groupby(panel_fields, dropna=False)
-        ]
-    label, hidden = f"{_words(name)} of the mean model", len(panels[MAX_PANELS:])
-    return _Final(name, label, fields, probability, panels[:MAX_PANELS], hidden, diverged.sum())
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _text(value: Any) -> str:
-    if pd.isna(value):  # a field of None, which the library fills in
-        return "default"
-    return f"{value:g}" if isinstance(value, numbers.Number) else str(value)
 
 
 def _colours(cmap: str, values: Series) -> list[tuple[Any, np.ndarray]]:
@@ -398,9 +290,9 @@ def _legend(figure: Figure, axes: Axes, title: str, several: bool) -> None:
 
 def _title(figure: Figure, ds: xr.Dataset, what: str, diverged: int, hidden: int, note: str = ""):
     """What is shown, how many configs are behind it, and what cannot be seen."""
-    fields = _fields(ds)
-    known = {_probability(fields), "servers", "seed", *_panel_fields(ds)}
-    tied = [name for name in _swept(ds) if "swept" in ds.attrs and name not in known]
+    fields = config_fields(ds)
+    known = {swept_probability(fields), "servers", "seed", *panel_fields_of(ds)}
+    tied = [name for name in swept_fields(ds) if "swept" in ds.attrs and name not in known]
 
     def counted(count: int, noun: str) -> str:
         return f"{count} {noun}" + ("s" if count != 1 else "")
@@ -411,7 +303,7 @@ def _title(figure: Figure, ds: xr.Dataset, what: str, diverged: int, hidden: int
         " or ".join(map(str, np.unique(fields["workers"]))) + " workers",
         f"{counted(diverged, 'diverged config')} left out" if diverged else "",
         note,
-        f"{', '.join(map(_words, tied))} swept along" if tied else "",
+        f"{', '.join(map(words, tied))} swept along" if tied else "",
         f"first {MAX_PANELS} of {MAX_PANELS + hidden} combinations shown" if hidden else "",
     ]
     width = int(13 * figure.get_figwidth())  # characters that fit at this font size

@@ -149,26 +149,3 @@ def load(workdir: Any) -> xr.Dataset:
         raise ConfigError("workdir", str(workdir), f"a directory with {RESULTS}") from None
     except (OSError, ValueError) as error:
         raise ConfigError("workdir", str(workdir), f"a readable {RESULTS}; {error}") from None
-
-
-def swept_fields(ds: xr.Dataset) -> list[str]:
-    """The fields that the sweep varies, in its order."""
-    return json.loads(ds.attrs["swept"])
-
-
-def table(ds: xr.Dataset) -> str:
-    """Final test accuracy (or loss, without classes) for a person to read.
-
-    Mean and standard deviation over the configs of a cell; rows are drop probabilities and other
-    swept fields, columns are servers.
-    """
-    last = final(ds)
-    metric = "test_loss" if last["test_accuracy"].isnull().all() else "test_accuracy"
-    frame = last[metric].to_dataframe()
-    rows = [n for n in swept_fields(ds) if n not in ("servers", "seed", "drop_probability")]
-    cells = frame.groupby([*rows, "drop_probability", "servers"])[metric]
-    text = cells.agg(
-        lambda v: f"{v.mean():.3f}" + (f" ± {v.std(ddof=1):.3f}" if v.count() > 1 else "")
-    )
-    heading = f"final {METRICS[metric]}, mean ± standard deviation over seeds"
-    return f"{heading}\n{text.unstack('servers', fill_value='').to_string()}"

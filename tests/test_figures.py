@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from jaxlossy import figures
+from jaxlossy import figures, summaries
 
 PROBABILITIES, SERVERS, SEEDS = (0.0, 0.1, 0.3), (1, 4, 16), (0, 1, 2, 3)
 STEPS = np.array([5, 10, 15])
@@ -155,7 +155,7 @@ def test_one_panel_per_combination_of_the_other_swept_fields():
 def test_panels_beyond_the_limit_are_announced():
     ds = make_results(drop_probability=PROBABILITIES, learning_rate=np.arange(1, 9) / 10)
     figure = draw(figures.accuracy_against_loss(ds))
-    assert len(figure.axes) == figures.MAX_PANELS == 6
+    assert len(figure.axes) == summaries.MAX_PANELS == 6
     assert "first 6 of 8 combinations" in figure.get_suptitle()
 
 
