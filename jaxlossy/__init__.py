@@ -5,6 +5,8 @@
 ['fixed', 'random', 'separate']
 """
 
+import importlib
+
 from jaxlossy.aggregation import Aggregation as Aggregation
 from jaxlossy.aggregation import average_arrived as average_arrived
 from jaxlossy.aggregation import gradient_averaging as gradient_averaging
@@ -25,3 +27,9 @@ from jaxlossy.results import final as final
 from jaxlossy.results import load as load
 from jaxlossy.summaries import table as table
 from jaxlossy.sweep import sweep as sweep
+
+
+def __getattr__(name: str):
+    if name == "figures":  # on first use: matplotlib is slow to import
+        return importlib.import_module("jaxlossy.figures")
+    raise AttributeError(f"module 'jaxlossy' has no attribute {name!r}")

@@ -5,10 +5,10 @@ Their features are plain tensors, because TFDS encodes images with TensorFlow.
 """
 
 import contextlib
+import io
 import os
 import pathlib
 import random
-import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -86,8 +86,13 @@ def prepare(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     # Beside the target, because only within a file system is a rename atomic.
     with tempfile.TemporaryDirectory(prefix=f".{name}_", dir=root) as scratch:
         copy = BUILDERS[name](data_dir=scratch)
-        # TFDS reports progress on stdout, which belongs to the program that asked for data.
-        with _global_generators_kept(), contextlib.redirect_stdout(sys.stderr):
+        # TFDS reports a dozen lines of progress about a second's work, some of them on stdout.
+        quiet = io.StringIO()
+        with (
+            _global_generators_kept(),
+            contextlib.redirect_stdout(quiet),
+            contextlib.redirect_stderr(quiet),
+        ):
             copy.download_and_prepare(file_format="array_record")
         target.parent.mkdir(exist_ok=True)
         try:

@@ -8,6 +8,7 @@ values; every figure says how many there are, and where.
 """
 
 import io
+import json
 import os
 import textwrap
 from pathlib import Path
@@ -292,7 +293,8 @@ def _title(figure: Figure, ds: xr.Dataset, what: str, diverged: int, hidden: int
     """What is shown, how many configs are behind it, and what cannot be seen."""
     fields = config_fields(ds)
     known = {swept_probability(fields), "servers", "seed", *panel_fields_of(ds)}
-    tied = [name for name in swept_fields(ds) if "swept" in ds.attrs and name not in known]
+    named = json.loads(ds.attrs.get("swept", "[]"))
+    tied = [name for name in swept_fields(ds) if name in named and name not in known]
 
     def counted(count: int, noun: str) -> str:
         return f"{count} {noun}" + ("s" if count != 1 else "")

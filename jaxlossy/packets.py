@@ -133,10 +133,12 @@ class Assignment(NamedTuple):
 
     Attributes:
       server: the server that owns each packet.
+      host: the worker that server runs on; -1 where servers are other machines.
       local: True where the server runs on that worker, so that nothing crosses the network.
     """
 
     server: Int[Array, " packet"]
+    host: Int[Array, " packet"]
     local: Bool[Array, "worker packet"]
 
 
@@ -157,11 +159,14 @@ def assign(
       key: for 'random'.
     """
     server = owners(num_packets, servers)
-    if placement == "separate":
-        return Assignment(server, jnp.zeros((workers, num_packets), bool))
     worker = jnp.arange(workers, dtype=jnp.int32)
-    host = jax.random.permutation(key, worker)[server] if placement == "random" else server
-    return Assignment(server, host[None] == worker[:, None])
+    if placement == "random":
+        host = jax.random.permutation(key, worker)[server]
+    elif placement == "fixed":
+        host = server
+    else:
+        host = jnp.full_like(server, -1)
+    return Assignment(server, host, host[None] == worker[:, None])
 
 
 PLACEMENTS = ("random", "fixed", "separate")

@@ -124,7 +124,10 @@ def make_problem(
         make_optimizer = functools.partial(_with_schedule, optimizer)
     as_model = models.as_model(model)
     layout = _check_shapes(as_model, loss, data, config)
-    return Problem(as_model, loss, layout, channel, aggregation, make_optimizer)
+    problem = Problem(as_model, loss, layout, channel, aggregation, make_optimizer)
+    _check_channel(problem, config)
+    _check_aggregation(problem, config)
+    return problem
 
 
 def _with_schedule(make, config):
@@ -138,22 +141,67 @@ def _check_shapes(
     batch = config.batch_size
     x = jax.ShapeDtypeStruct((batch, *data.train_x.shape[1:]), data.train_x.dtype)
     y = jax.ShapeDtypeStruct((batch, *data.train_y.shape[1:]), data.train_y.dtype)
-    try:
-        params = jax.eval_shape(model.init, jax.random.key(0), x)
-        outputs = jax.eval_shape(model.apply, params, x)
-        losses = jax.eval_shape(loss, outputs, y)
-    except ConfigError:
-        raise
-    except Exception as error:  # whatever a model or a loss of the user's raises
-        first_line = str(error).strip().splitlines()[:1]
-        raise ConfigError(
-            "model", config.model, f"one that takes inputs of {x.shape[1:]}; {first_line}"
-        ) from error
+    takes = f"one that takes inputs of {x.shape[1:]}"
+    params = _try_shapes("model", config.model, takes, model.init, jax.random.key(0), x)
+    outputs = _try_shapes("model", config.model, takes, model.apply, params, x)
+    takes = f"one that takes outputs of {outputs.shape} and labels of {y.shape}"
+    losses = _try_shapes("loss", getattr(loss, "__name__", loss), takes, loss, outputs, y)
     if losses.shape != (batch,):
         raise ConfigError("loss", losses.shape, f"one value an example, shape ({batch},)")
     layout = packets.packet_layout(params, config.packet_size)
     check_servers(config, layout)
     return layout
+
+
+def _check_channel(problem: Problem, config: Config) -> None:
+    masks = (config.workers, problem.layout.num_packets)
+
+    def deliver(key):
+        channel = problem.channel(config)
+        if not isinstance(channel, channel_lib.Channel):
+            raise TypeError(f"it returned {type(channel).__name__}")
+        assignment = packets.assign(
+            config.placement, num_packets=masks[1], workers=masks[0], servers=1, key=key
+        )
+        return channel.sample(channel.init(assignment, key=key), assignment, key=key)[0]
+
+    allowed = "a function of a config that returns a Channel"
+    delivered = _try_shapes("channel", config.channel, allowed, deliver, jax.random.key(0))
+    found = [(mask.shape, mask.dtype) for mask in jax.tree.leaves(delivered)]
+    if found != [(masks, np.dtype(bool))] * 2:
+        allowed = f"one that delivers two boolean masks of {masks}, (worker, packet)"
+        raise ConfigError("channel", config.channel, f"{allowed}, not {found}")
+
+
+def _check_aggregation(problem: Problem, config: Config) -> None:
+    shape = (config.workers, problem.layout.num_packets, problem.layout.size)
+
+    def apply(values, mask):
+        rule = problem.aggregation(config)
+        if not isinstance(rule, aggregation_lib.Aggregation):
+            raise TypeError(f"it returned {type(rule).__name__}")
+        if rule.payload not in ("model", "gradient"):
+            raise TypeError(f"its payload is {rule.payload!r}, neither 'model' nor 'gradient'")
+        return rule.apply(rule.init(values), values, channel_lib.Delivered(mask, mask))[0]
+
+    values = jax.ShapeDtypeStruct(shape, np.float32)
+    mask = jax.ShapeDtypeStruct(shape[:2], bool)
+    allowed = "a function of a config that returns an Aggregation"
+    result = _try_shapes("aggregation", config.aggregation, allowed, apply, values, mask)
+    if (result.shape, result.dtype) != (shape, np.float32):
+        allowed = f"one that gives float32 packets of {shape}, (worker, packet, length)"
+        raise ConfigError("aggregation", config.aggregation, f"{allowed}, not {result.shape}")
+
+
+def _try_shapes(field: str, value: Any, allowed: str, function: Callable, *shapes: Any) -> Any:
+    """Runs a function of the user's on shapes alone; what it raises becomes one line."""
+    try:
+        return jax.eval_shape(function, *shapes)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a model, loss or rule of the user's raises
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ConfigError(field, value, f"{allowed}; {first_line}") from error
 
 
 def check_servers(config: Config, layout: packets.PacketLayout) -> None:

@@ -4,7 +4,6 @@ Configs that diverged are left out of the means, because one infinite loss would
 values; how many there are is always part of the answer.
 """
 
-import json
 import numbers
 from typing import Any, NamedTuple
 
@@ -38,9 +37,9 @@ def swept_probability(fields: Frame) -> str:
 def swept_fields(ds: xr.Dataset) -> list[str]:
     """The fields that vary, those of fewest values first."""
     fields = config_fields(ds)
-    names = json.loads(ds.attrs["swept"]) if "swept" in ds.attrs else fields.columns
-    counts = {name: fields[name].nunique(dropna=False) for name in names if name in fields}
-    return sorted((name for name in counts if counts[name] > 1), key=lambda name: counts[name])
+    counts = fields.drop(columns="completed", errors="ignore").nunique(dropna=False)
+    # Not from ds.attrs: results of two sweeps may have been put together.
+    return list(counts[counts > 1].sort_values(kind="stable").index)
 
 
 def panel_fields_of(ds: xr.Dataset) -> list[str]:

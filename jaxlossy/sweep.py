@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import tqdm.auto
 import xarray as xr
+from tqdm import tqdm
 
 from jaxlossy import checkpoint, program, results, train
 from jaxlossy import data as data_lib
@@ -102,7 +102,7 @@ def sweep(
     ds = results.empty(configs, attributes) if earlier is None else earlier
     done = ds["completed"].values
     steps = sum(c.steps for c, finished in zip(configs, done, strict=True) if not finished)
-    with tqdm.auto.tqdm(
+    with tqdm(
         total=steps, unit=" config-steps", unit_scale=True, disable=not verbose, mininterval=0.5
     ) as bar:
         run = _Run(ds, directory, devices, memory_budget, bar)
@@ -141,7 +141,7 @@ class _Run(NamedTuple):
     directory: Path | None
     devices: list[Any]
     memory_budget: int | None
-    bar: tqdm.auto.tqdm
+    bar: tqdm
 
     def say(self, text: str) -> None:
         """Prints a line without breaking the progress bar."""

@@ -54,3 +54,19 @@ def test_other_swept_fields_are_rows(swept):
     assert swept in text
     assert "0.250" in text
     assert "0.750" in text
+
+
+def test_results_of_two_sweeps_put_together_are_told_apart():
+    one, two = (
+        results([accuracy], [1.0], channel=[channel]).assign_attrs(swept='["seed"]')
+        for accuracy, channel in ((0.25, "bernoulli"), (0.75, "bursts"))
+    )
+    text = jaxlossy.table(xr.concat([one, two], "config"))
+    assert text.splitlines()[-2].split() == ["bernoulli", "0.0", "0.250"]
+    assert text.splitlines()[-1].split() == ["bursts", "0.0", "0.750"]
+
+
+def test_one_direction_swept_is_the_row():
+    text = jaxlossy.table(results([0.5, 0.5], [1.0, 1.0], uplink_drop_probability=[0.0, 0.1]))
+    assert "uplink_drop_probability" in text
+    assert "\ndrop_probability" not in text

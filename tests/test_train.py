@@ -9,6 +9,8 @@ from problems import SMALL, loss_on, small, small_data
 
 from jaxlossy import packets, train
 from jaxlossy import problem as problem_lib
+from jaxlossy.aggregation import model_averaging
+from jaxlossy.channel import Channel, Delivered, bernoulli
 from jaxlossy.config import make_config, stack_configs
 from jaxlossy.errors import ConfigError
 from jaxlossy.problem import as_examples, make_problem
@@ -271,5 +273,58 @@ def test_a_loss_without_an_example_axis_is_refused():
 def test_a_model_that_does_not_take_the_data_is_refused():
     config = make_config(SMALL)
     pair = (lambda key, x: jnp.zeros((4, 3)), lambda w, x: x @ w)
-    with pytest.raises(ConfigError, match=r"^model: 'mlp' is not .* inputs of \(6,\); \['dot_gen"):
+    with pytest.raises(ConfigError, match=r"^model: 'mlp' is not .* inputs of \(6,\); dot_gen"):
         make_problem(config, small_data(), model=pair)
+
+
+def test_a_loss_that_does_not_take_the_labels_is_refused():
+    def squared(outputs, labels):
+        return ((outputs - labels) ** 2).sum(axis=1)
+
+    with pytest.raises(
+        ConfigError, match=r"^loss: 'squared' is not .* outputs of \(4, 3\) and labels"
+    ):
+        make_problem(make_config(SMALL), small_data(), loss=squared)
+
+
+NOT_A_CHANNEL = "a function of a config that returns a Channel"
+
+
+def _channel_of(make_masks):
+    def sample(state, assignment, *, key):
+        return make_masks(assignment.local), state
+
+    return lambda config: Channel(lambda assignment, *, key: (), sample)
+
+
+@pytest.mark.parametrize(
+    ("channel", "allowed"),
+    [
+        ("bernoulli", NOT_A_CHANNEL),
+        (bernoulli(0.1, 0.1), NOT_A_CHANNEL),
+        (lambda config: None, NOT_A_CHANNEL),
+        (_channel_of(lambda local: Delivered(True, True)), r"two boolean masks of \(4, 8\)"),
+        (_channel_of(lambda local: Delivered(local.T, local.T)), r"two boolean masks of \(4, 8\)"),
+        (_channel_of(lambda local: Delivered(local + 0.0, local)), "two boolean masks"),
+    ],
+)
+def test_what_is_no_channel_is_refused(channel, allowed):
+    with pytest.raises(ConfigError, match=f"^channel: 'bernoulli' is not allowed .*{allowed}"):
+        make_problem(make_config(SMALL), small_data(), channel=channel)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "allowed"),
+    [
+        (model_averaging(), "returns an Aggregation"),
+        (lambda config: 3, "returns an Aggregation; it returned int"),
+        (lambda config: model_averaging()._replace(payload="models"), "its payload is 'models'"),
+        (
+            lambda config: model_averaging()._replace(apply=lambda s, p, d: (p.mean(axis=0), s)),
+            r"float32 packets of \(4, 8, 7\)",
+        ),
+    ],
+)
+def test_what_is_no_aggregation_is_refused(aggregation, allowed):
+    with pytest.raises(ConfigError, match=f"^aggregation: 'model_averaging' is not .*{allowed}"):
+        make_problem(make_config(SMALL), small_data(), aggregation=aggregation)
