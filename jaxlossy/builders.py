@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_datasets as tfds
 
+from jaxlossy.files import writable_directory
+
 
 class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     """1,797 handwritten digits of 8 x 8 pixels, shipped with scikit-learn."""
@@ -79,6 +81,8 @@ def prepare(name: str, data_dir: str | os.PathLike[str] | None) -> None:
       name: a key of ``BUILDERS``.
       data_dir: folder of prepared data sets; None for the default of TFDS.
     """
+    if data_dir is not None:
+        data_dir = writable_directory("data_dir", data_dir)
     builder = BUILDERS[name](data_dir=data_dir)
     target = pathlib.Path(builder.data_dir)
     root = pathlib.Path(builder.data_dir_root)

@@ -34,7 +34,7 @@ class Channel(NamedTuple):
 
     Attributes:
       init: ``state = init(assignment, key=key)``; whatever the links remember from step to step,
-        () for nothing. The assignment gives the shapes.
+        () for nothing; arrays of numbers. The assignment gives the shapes.
       sample: ``delivered, state = sample(state, assignment, key=key)``; the fate of every packet if
         all of them crossed the network. Pure; uses its key once.
     """
@@ -71,7 +71,7 @@ def bernoulli(
     def sample(
         state: tuple[()], assignment: Assignment, *, key: jax.Array
     ) -> tuple[Delivered, tuple[()]]:
-        uniform = jax.random.uniform(key, (2, *assignment.local.shape))
+        uniform = jax.random.uniform(key, (2, *assignment.local.shape), jnp.float32)
         if loss_unit == "message":  # the server's number picks the number that all its packets use
             uniform = uniform[:, :, assignment.server]
         up = uniform[0] >= uplink_drop_probability

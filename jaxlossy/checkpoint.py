@@ -1,5 +1,6 @@
 """The batch that is being trained, on disk, so that a long one survives an interruption too."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ from jaxlossy.files import replacing
 INTERVAL = 60.0
 
 
-def save(path: Path, places: np.ndarray, state: Any, rows: list[dict[str, np.ndarray]]) -> None:
+def save(
+    path: Path, identity: str, places: np.ndarray, state: Any, rows: list[dict[str, np.ndarray]]
+) -> None:
     """Writes a batch between two segments, atomically.
 
     Args:
       path: an .npz file.
+      identity: of the sweep.
       places: which configs the batch holds, in its order.
       state: pytree of arrays of numbers, on the device or not.
       rows: the metrics of each segment so far.
     """
-    arrays: dict[str, Any] = {"places": places, "segments": len(rows)}
+    arrays: dict[str, Any] = {"identity": identity, "places": places, "segments": len(rows)}
     arrays |= {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
     arrays |= {f"metric_{name}": np.stack([row[name] for row in rows]) for name in rows[0]}
     with replacing(path) as temporary, temporary.open("wb") as file:
@@ -29,21 +33,21 @@ def save(path: Path, places: np.ndarray, state: Any, rows: list[dict[str, np.nda
 
 
 def load(
-    path: Path, places: np.ndarray, shapes: Any
+    path: Path, identity: str, places: np.ndarray, shapes: Any
 ) -> tuple[Any, list[dict[str, np.ndarray]]] | None:
     """The state and the metrics so far, if the file holds this very batch; else None.
 
     Args:
-      path: as given to ``save``; need not exist.
-      places: the configs of the batch about to be trained.
+      path: as given to ``save``; need not exist, or be readable.
+      identity, places: of the batch about to be trained.
       shapes: pytree of the state's ``jax.ShapeDtypeStruct``.
     """
-    if not path.exists():
+    if not zipfile.is_zipfile(path):
         return None
     wanted, treedef = jax.tree.flatten(shapes)
     with np.load(path) as file:
-        if not np.array_equal(file["places"], places):
-            return None  # batches were cut otherwise: another device, or another memory budget
+        if file["identity"] != identity or not np.array_equal(file["places"], places):
+            return None  # another sweep, or batches cut for other devices or another memory budget
         leaves = [file[name] for name in file.files if name.startswith("state_")]
         if [(leaf.shape, leaf.dtype) for leaf in leaves] != [(w.shape, w.dtype) for w in wanted]:
             return None

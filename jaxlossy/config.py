@@ -35,9 +35,7 @@ _COUNT = _Kind(int, "an integer in [1, 2**31)", lambda v: 1 <= v < 2**31)
 _STEPS = _Kind(int, "an integer in [0, 2**31)", lambda v: 0 <= v < 2**31)
 _NAME = _Kind(str, "a name", bool)
 _WIDTHS = _Kind(
-    tuple,
-    "a tuple of integers >= 1",
-    lambda v: all(isinstance(w, int) and w >= 1 for w in v),
+    tuple, "a tuple of integers >= 1", lambda v: all(type(w) is int and w >= 1 for w in v)
 )
 _PRECISION = _Kind(
     str, "'default', 'float32' or 'bfloat16'", lambda v: v in ("default", "float32", "bfloat16")
@@ -138,7 +136,8 @@ def make_config(values: Mapping[str, Any]) -> Config:
         converted; anything else of a wrong type is refused.
 
     Returns:
-      The config, with the drop probability of each direction filled in.
+      The config, with the drop probability of each direction filled in: to change a field of it,
+      make it anew from all values.
 
     Raises:
       ConfigError: an unknown field, a value out of range, or values that exclude each other.
@@ -177,18 +176,21 @@ def _check_value(name: str, value: Any) -> Any:
     if value is None and field.default is None:
         return None
     refused = ConfigError(name, value, kind.allowed)
-    try:
-        if kind.type in (int, float):
-            if not isinstance(value, numbers.Real | np.number) or isinstance(value, bool):
-                raise refused
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        value = value.tolist()  # numbers and lists of Python's own
+    if kind.type in (int, float):
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            raise refused
+        try:
             converted: Any = kind.type(value)  # pyright: ignore[reportArgumentType]
-            exact = kind.type is float or converted == value
-        else:
-            if kind.type is tuple and isinstance(value, list | np.ndarray):
-                value = tuple(value)
-            converted, exact = value, isinstance(value, kind.type)
-    except (OverflowError, ValueError):  # int(inf), int(nan)
-        raise refused from None
+        except (OverflowError, ValueError):  # int(inf), int(nan), float(10**400)
+            raise refused from None
+        # What the device gets has to be allowed too: 1e-60 is 0 there, and 1e300 is infinite.
+        with np.errstate(over="ignore"):
+            exact = converted == value if kind.type is int else kind.test(np.float32(converted))
+    else:
+        converted = tuple(value) if kind.type is tuple and isinstance(value, list) else value
+        exact = isinstance(converted, kind.type)
     if not (exact and kind.test(converted)):
         raise refused
     return converted
@@ -204,11 +206,6 @@ def _check_together(config: Config) -> None:
         )
     if config.steps % config.eval_every:
         raise ConfigError("eval_every", config.eval_every, f"a divisor of steps={config.steps}")
-    if config.aggregation == "gradient_averaging" and config.local_steps > 1:
-        raise ConfigError("local_steps", config.local_steps, "1 with gradient_averaging")
-    momentum, alone = config.momentum, FIELDS["momentum"].default
-    if config.optimizer in ("sgd", "adam") and momentum != alone:
-        raise ConfigError("momentum", momentum, f"{alone} unless optimizer='momentum'")
 
 
 def stack_configs(configs: list[Config]) -> Config:

@@ -53,8 +53,8 @@ def memory_budget(devices: Sequence[Any]) -> int:
     stats = [device.memory_stats() for device in devices]
     if all(stats):
         free = min(s["bytes_limit"] - s["bytes_in_use"] for s in stats if s)
-    else:  # the host's memory, shared by its CPU devices
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(devices)
+    else:  # half of the host's memory, shared by its CPU devices
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * len(devices))
     return int(MEMORY_SHARE * free)
 
 

@@ -14,11 +14,15 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, field: str, value: Any, allowed: str):
-        shown = " ".join(repr(value).split())  # one line, whatever the value is
+        shown = repr(value)
         if len(shown) > 100:
             shown = f"{shown[:97]}..."
-        super().__init__(f"{field}: {shown} is not allowed (allowed: {allowed})")
+        line = f"{field}: {shown} is not allowed (allowed: {allowed})"
+        super().__init__(" ".join(line.split()))  # one line, whatever the value is
         self.field, self.value, self.allowed = field, value, allowed
+
+    def __reduce__(self):  # exceptions are unpickled from their message alone
+        return type(self), (self.field, repr(self.value), self.allowed)
 
 
 def check_name(field: str, name: Any, known: Iterable[str]) -> None:
@@ -34,4 +38,5 @@ def check_name(field: str, name: Any, known: Iterable[str]) -> None:
         return
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.4)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(field, name, ", ".join(known) + hint)
+    names = ", ".join(known) if len(known) <= 10 else f"one of {len(known)} names"
+    raise ConfigError(field, name, names + hint)

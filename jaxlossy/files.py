@@ -35,10 +35,13 @@ def writable_directory(field: str, path: str | os.PathLike[str]) -> Path:
     Raises:
       ConfigError: it can not be made or written to.
     """
-    directory = Path(path)
     try:
+        if not os.fspath(path):
+            raise ConfigError(field, path, "a directory")
+        directory = Path(path).expanduser()
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             return directory
-    except OSError as error:
-        raise ConfigError(field, str(path), f"a writable directory; {error.strerror}") from None
+    except (OSError, TypeError, ValueError) as error:  # no path, or a NUL in it
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(field, str(path), f"a writable directory; {reason}") from None

@@ -35,7 +35,10 @@ def expand(config: Mapping[str, Any] | Config) -> tuple[list[Config], list[str]]
     """
     if isinstance(config, Config):
         return [make_config(dataclasses.asdict(config))], []
-    values = dict(config.to_dict() if hasattr(config, "to_dict") else config)  # pyright: ignore
+    values = config.to_dict() if hasattr(config, "to_dict") else config  # pyright: ignore
+    if not isinstance(values, Mapping):
+        raise ConfigError("config", config, "a Config, a mapping of fields or a ConfigDict")
+    values = dict(values)
     sweep = values.pop("sweep", None)
     sweep = {} if sweep is None else sweep
     check_fields(values)  # also those that an axis replaces
@@ -45,19 +48,32 @@ def expand(config: Mapping[str, Any] | Config) -> tuple[list[Config], list[str]]
             dict(zip(axes, point, strict=True)) for point in itertools.product(*axes.values())
         ]
     else:
-        points = list(sweep)
+        points = list(sweep) if isinstance(sweep, list | tuple) else []
         for point in points or [sweep]:
             if not isinstance(point, Mapping):
                 allowed = "a mapping of axes, or a sequence of at least one config"
                 raise ConfigError("sweep", point, allowed)
     swept = list(dict.fromkeys(name for point in points for name in point))
-    return [make_config({**values, **point}) for point in points], swept
+    configs = [make_config({**values, **point}) for point in points]
+    directions = ("uplink_drop_probability", "downlink_drop_probability")
+    if "drop_probability" in swept and all(values.get(name) is not None for name in directions):
+        raise ConfigError("sweep.drop_probability", sweep, "no axis where both directions are set")
+    seen: dict[Config, int] = {}
+    for index, config in enumerate(configs):
+        # Two equal configs would count as two seeds. An axis that has no effect makes them too.
+        if seen.setdefault(config, index) != index:
+            allowed = f"different from {points[seen[config]]}, which makes the same config"
+            raise ConfigError("sweep", points[index], allowed)
+    return configs, swept
 
 
 def _axis(name: str, values: Any) -> list[Any]:
     check_name("sweep axis", name, FIELDS)
-    if isinstance(values, str) or not hasattr(values, "__len__") or len(values) == 0:
-        raise ConfigError(f"sweep.{name}", values, "a sequence of at least one value")
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        values = values.tolist()
+    if not isinstance(values, list | tuple | range) or len(values) == 0:
+        hint = "; as a flag, inf is written 1e999" if isinstance(values, str) else ""
+        raise ConfigError(f"sweep.{name}", values, f"a sequence of at least one value{hint}")
     return list(values)
 
 
@@ -96,6 +112,8 @@ def make_groups(
         members = [configs[i] for i in indices]
         first = members[0]
         source = data if data is not None else load(first.data)
+        if not isinstance(source, data_lib.Data):
+            raise ConfigError("data", source, "what jaxlossy.from_arrays(train, test) returns")
         problem = make_problem(first, source, **given)
         shards = _shards(members, source)
         if first.batch_size > shards.shape[-1]:

@@ -61,6 +61,14 @@ def _chunk(examples: Examples) -> jax.ShapeDtypeStruct:
 
 
 def _intermediates(function: Callable, *shapes: Any) -> list[int]:
-    """Bytes of every array that a function computes on its way."""
-    jaxpr = jax.make_jaxpr(function)(*shapes).jaxpr
-    return [num_bytes(variable.aval) for eqn in jaxpr.eqns for variable in eqn.outvars]
+    """Bytes of every array that a function computes on its way, inside called functions too."""
+
+    def walk(jaxpr):
+        for eqn in jaxpr.eqns:
+            inner = [p.jaxpr for p in eqn.params.values() if hasattr(p, "jaxpr")]
+            for called in inner:
+                yield from walk(called)
+            if not inner:
+                yield from (num_bytes(variable.aval) for variable in eqn.outvars)
+
+    return list(walk(jax.make_jaxpr(function)(*shapes).jaxpr))

@@ -64,12 +64,14 @@ class Problem:
     Attributes:
       model, loss: see ``models``; the loss gives one value an example.
       layout: the model's packets.
+      classifies: the outputs are one number a class, so that there is an accuracy.
       channel, aggregation, optimizer: factories that take a config.
     """
 
     model: models.Model
     loss: Callable[[Any, Any], jax.Array]
     layout: packets.PacketLayout
+    classifies: bool
     channel: Callable[[Config], channel_lib.Channel]
     aggregation: Callable[[Config], aggregation_lib.Aggregation]
     optimizer: Callable[[Config], optax.GradientTransformation]
@@ -97,7 +99,8 @@ def make_problem(
 
     Raises:
       ConfigError: an unknown name, a model that does not take the data, a loss of another shape,
-        integer labels missing for the default loss, more servers than packets.
+        outputs that the default loss does not take, more servers than packets, local steps with
+        gradients, an object that is not of its kind.
     """
     check_name("placement", config.placement, packets.PLACEMENTS)
     check_name("loss_unit", config.loss_unit, channel_lib.LOSS_UNITS)
@@ -123,8 +126,14 @@ def make_problem(
     else:
         make_optimizer = functools.partial(_with_schedule, optimizer)
     as_model = models.as_model(model)
-    layout = _check_shapes(as_model, loss, data, config)
-    problem = Problem(as_model, loss, layout, channel, aggregation, make_optimizer)
+    params, classifies = _check_shapes(as_model, loss, data, config)
+    layout = packets.packet_layout(params, config.packet_size)
+    check_servers(config, layout)
+    problem = Problem(as_model, loss, layout, classifies, channel, aggregation, make_optimizer)
+    allowed = "a function of a learning-rate schedule, such as optax.adamw"
+    _try_shapes(
+        "optimizer", config.optimizer, allowed, lambda p: make_optimizer(config).init(p), params
+    )
     _check_channel(problem, config)
     _check_aggregation(problem, config)
     return problem
@@ -136,21 +145,30 @@ def _with_schedule(make, config):
 
 def _check_shapes(
     model: models.Model, loss: Callable, data: Data, config: Config
-) -> packets.PacketLayout:
-    """Runs the model on shapes alone; what does not fit is refused here, before any compiling."""
+) -> tuple[Any, bool]:
+    """Runs the model on shapes alone; what does not fit is refused here, before any compiling.
+
+    Returns:
+      The parameters' shapes, and whether the outputs are one number a class.
+    """
     batch = config.batch_size
     x = jax.ShapeDtypeStruct((batch, *data.train_x.shape[1:]), data.train_x.dtype)
     y = jax.ShapeDtypeStruct((batch, *data.train_y.shape[1:]), data.train_y.dtype)
     takes = f"one that takes inputs of {x.shape[1:]}"
     params = _try_shapes("model", config.model, takes, model.init, jax.random.key(0), x)
     outputs = _try_shapes("model", config.model, takes, model.apply, params, x)
-    takes = f"one that takes outputs of {outputs.shape} and labels of {y.shape}"
+    shape = getattr(outputs, "shape", None)  # None: several arrays
+    classifies = data.num_classes is not None and shape == (batch, data.num_classes)
+    if loss is models.cross_entropy and not classifies:
+        allowed = f"one with outputs of ({batch}, {data.num_classes}), one a class, not {shape}"
+        raise ConfigError("model", config.model, allowed)
+    takes = f"one that takes outputs of {shape} and labels of {y.shape}"
     losses = _try_shapes("loss", getattr(loss, "__name__", loss), takes, loss, outputs, y)
-    if losses.shape != (batch,):
-        raise ConfigError("loss", losses.shape, f"one value an example, shape ({batch},)")
-    layout = packets.packet_layout(params, config.packet_size)
-    check_servers(config, layout)
-    return layout
+    if getattr(losses, "shape", None) != (batch,):
+        raise ConfigError(
+            "loss", getattr(losses, "shape", losses), f"one value an example, shape ({batch},)"
+        )
+    return params, classifies
 
 
 def _check_channel(problem: Problem, config: Config) -> None:
@@ -175,13 +193,13 @@ def _check_channel(problem: Problem, config: Config) -> None:
 
 def _check_aggregation(problem: Problem, config: Config) -> None:
     shape = (config.workers, problem.layout.num_packets, problem.layout.size)
+    payloads = []
 
     def apply(values, mask):
         rule = problem.aggregation(config)
         if not isinstance(rule, aggregation_lib.Aggregation):
             raise TypeError(f"it returned {type(rule).__name__}")
-        if rule.payload not in ("model", "gradient"):
-            raise TypeError(f"its payload is {rule.payload!r}, neither 'model' nor 'gradient'")
+        payloads.append(rule.payload)
         return rule.apply(rule.init(values), values, channel_lib.Delivered(mask, mask))[0]
 
     values = jax.ShapeDtypeStruct(shape, np.float32)
@@ -191,6 +209,9 @@ def _check_aggregation(problem: Problem, config: Config) -> None:
     if (result.shape, result.dtype) != (shape, np.float32):
         allowed = f"one that gives float32 packets of {shape}, (worker, packet, length)"
         raise ConfigError("aggregation", config.aggregation, f"{allowed}, not {result.shape}")
+    check_name("payload", payloads[0], ("model", "gradient"))
+    if payloads[0] == "gradient" and config.local_steps > 1:
+        raise ConfigError("local_steps", config.local_steps, "1 where gradients are exchanged")
 
 
 def _try_shapes(field: str, value: Any, allowed: str, function: Callable, *shapes: Any) -> Any:

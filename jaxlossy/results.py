@@ -20,6 +20,7 @@ import xarray as xr
 from jaxlossy.config import FIELDS, Config
 from jaxlossy.errors import ConfigError
 from jaxlossy.files import replacing, writable_directory
+from jaxlossy.packets import PacketLayout
 
 RESULTS, SUMMARY, FIGURES = "results.nc", "summary.csv", "figures"
 
@@ -74,7 +75,7 @@ def fill(ds: xr.Dataset, indices: np.ndarray, config: Config, metrics: Mapping[s
     for name, values in metrics.items():
         if name in CUMULATIVE:
             values = values.cumsum(axis=-1)
-        ds[name].values[np.ix_(indices, columns)] = values
+        ds[name].values[np.ix_(indices, columns)] = values  # those not there stay NaN
     ds["completed"].values[indices] = True
 
 
@@ -83,15 +84,20 @@ def final(ds: xr.Dataset) -> xr.Dataset:
     return ds.sel(step=ds["steps"])
 
 
-def identity(configs: Sequence[Config], given: Mapping[str, str]) -> str:
-    """A digest that two sweeps share exactly when they compute the same thing.
+def identity(
+    configs: Sequence[Config], given: Mapping[str, str], layouts: Sequence[PacketLayout]
+) -> str:
+    """A digest of what a sweep computes, to tell it from others.
 
     Args:
       configs: all of them.
-      given: names of the objects passed from Python; their code is not compared.
+      given: names of the objects passed from Python; what is inside a function of the user's is
+        not compared.
+      layouts: of the groups' models, so that models of other shapes are told apart.
     """
     fields = [dataclasses.asdict(config) for config in configs]
-    text = json.dumps([fields, dict(given)], sort_keys=True)
+    models = [(str(layout.treedef), layout.shapes, str(layout.dtypes)) for layout in layouts]
+    text = json.dumps([fields, dict(given), models], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -113,6 +119,7 @@ def open_workdir(workdir: Any, digest: str) -> tuple[Path, xr.Dataset | None]:
       ConfigError: not writable, or it holds another sweep.
     """
     directory = writable_directory("workdir", workdir)
+    writable_directory("workdir", directory / FIGURES)
     if not (directory / RESULTS).exists():
         return directory, None
     earlier = load(directory)
@@ -142,7 +149,7 @@ def load(workdir: Any) -> xr.Dataset:
     Raises:
       ConfigError: no results there, or a file that is none.
     """
-    path = Path(workdir) / RESULTS
+    path = Path(workdir).expanduser() / RESULTS
     try:
         return xr.load_dataset(path, engine="h5netcdf")
     except FileNotFoundError:

@@ -14,6 +14,7 @@ import xarray as xr
 MAX_PANELS = 6
 SPREAD = (0.1, 0.9)  # quantiles over seeds; unlike mean +- deviation they stay within [0, 1]
 DIVERGED = 100  # a final loss so many times the usual first loss counts as diverged
+GUESSING = 7.0  # the cross-entropy of guessing among 1,000 classes: no first loss is usually larger
 
 # pandas annotates `frame[name]` and the like as unions whose every use a type checker refuses.
 Frame = Any
@@ -80,8 +81,10 @@ def find_diverged(ds: xr.Dataset) -> Series:
     """Which configs end without a finite value, or with a loss far above where losses start."""
     diverged = last_values(ds, main_metric(ds)).isna()
     for name in {"train_loss", "test_loss"} & set(ds):
-        last = last_values(ds, name)
-        diverged |= last.isna() | (last > DIVERGED * metric_values(ds, name).iloc[:, 0].median())
+        last, start = last_values(ds, name), metric_values(ds, name).iloc[:, 0].median()
+        if main_metric(ds) == "test_accuracy":  # the first evaluation may come after divergence
+            start = min(start, GUESSING)
+        diverged |= last.isna() | (last > DIVERGED * start)
     return diverged
 
 

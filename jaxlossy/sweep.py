@@ -65,6 +65,8 @@ def sweep(
     {'config': 2, 'step': 2}
     """
     started = time.perf_counter()
+    if memory_budget is not None and not memory_budget > 0:
+        raise ConfigError("memory_budget", memory_budget, "a number of bytes > 0")
     devices = list(devices or jax.local_devices())
     objects = {
         "model": model,
@@ -88,7 +90,7 @@ def sweep(
     if data is not None:
         given["data_digest"] = _digest(data)
     attributes = {
-        "identity": results.identity(configs, given),
+        "identity": results.identity(configs, given, [group.problem.layout for group in groups]),
         "swept": json.dumps(swept),
         "given": json.dumps(given),
         "config": json.dumps(_as_dict(config), default=str),
@@ -100,6 +102,8 @@ def sweep(
     if workdir is not None:
         directory, earlier = results.open_workdir(workdir, attributes["identity"])
     ds = results.empty(configs, attributes) if earlier is None else earlier
+    if directory is not None:
+        results.save(ds, directory)  # from here on the directory is this sweep's
     done = ds["completed"].values
     steps = sum(c.steps for c, finished in zip(configs, done, strict=True) if not finished)
     with tqdm(
@@ -155,19 +159,22 @@ def _run_group(run: _Run, group: Group) -> None:
     if left.size == 0:
         return
     config, layout = group.configs[0], group.problem.layout
-    budget = run.memory_budget or devices_lib.memory_budget(run.devices)
-    plan = program.plan_group(group, left.size, run.devices, budget)
+    devices = run.devices[: len(group.configs)]
+    budget = run.memory_budget or devices_lib.memory_budget(devices)
+    # Planned for the whole group, so that a resumed sweep cuts the same batches.
+    plan = program.plan_group(group, len(group.configs), devices, budget)
     run.say(
         f"{left.size} configs: {config.model} on {config.data}, {config.aggregation}, "
         f"{config.workers} workers; {layout.num_parameters:,} parameters in "
         f"{layout.num_packets} packets of {layout.size}"
     )
     run.say(
-        f"  {plan.num_batches} batch(es) of {plan.batch} configs, {plan.live} live on each of "
-        f"{len(run.devices)} device(s); about {_size(plan.estimated_bytes)} of {_size(budget)} each"
+        f"  batches of {plan.batch} configs, {plan.live} live on each of {len(devices)} device(s); "
+        f"about {_size(plan.estimated_bytes)} of {_size(budget)} each"
+        + (", which may not be enough" if plan.estimated_bytes > budget else "")
     )
     start = time.perf_counter()
-    compiled = program.compile_group(group, plan, devices_lib.config_mesh(run.devices))
+    compiled = program.compile_group(group, plan, devices_lib.config_mesh(devices))
     now = time.perf_counter()
     run.ds.attrs["compile_seconds"] += now - start
     run.say(f"  compiled in {now - start:.1f} s")
@@ -188,10 +195,10 @@ def _train_batch(
     places = np.resize(chosen, compiled.plan.batch)
     items = program.place_items(group, places, compiled.mesh)
     config, count, saved = group.configs[0], chosen.size, time.perf_counter()
-    path, found = None, None
+    path, found, identity = None, None, run.ds.attrs["identity"]
     if run.directory is not None:
         path = run.directory / CHECKPOINT
-        found = checkpoint.load(path, group.indices[places], compiled.state)
+        found = checkpoint.load(path, identity, group.indices[places], compiled.state)
     if found is None:
         state, rows = devices_lib.zeros(compiled.state, compiled.mesh), []
     else:
@@ -209,7 +216,7 @@ def _train_batch(
             if waiting is not None:
                 fetch(waiting)
                 waiting = None
-            checkpoint.save(path, group.indices[places], state, rows)
+            checkpoint.save(path, identity, group.indices[places], state, rows)
             saved = time.perf_counter()
         state, report = compiled.run(segment == 0, state, items)
         if waiting is not None:  # fetched while the device is busy with the next segment
@@ -227,4 +234,4 @@ def _as_dict(config: Any) -> dict[str, Any]:
 
 
 def _size(count: int) -> str:
-    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

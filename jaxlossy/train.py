@@ -67,7 +67,9 @@ def init(problem: Problem, config: Config, examples: Examples) -> State:
     layout, workers = problem.layout, config.workers
     key = derive_key(config.seed, Purpose.INIT)
     params = problem.model.init(key, examples.train_x[: config.batch_size])
-    everyone = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *leaf.shape)), params)
+    everyone = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))), params
+    )
     replicas = layout.pack(everyone)
     zero = jnp.zeros((), jnp.int32)
     return State(
@@ -100,7 +102,8 @@ def draw_batch(
       step: optimizer steps taken so far (local steps count).
     """
     key = derive_key(config.seed, Purpose.BATCH, step)
-    place = jax.random.randint(key, (config.workers, config.batch_size), 0, shards.shape[1])
+    shape = (config.workers, config.batch_size)
+    place = jax.random.randint(key, shape, 0, shards.shape[1], jnp.int32)
     return jnp.take_along_axis(shards, place, axis=1)
 
 
@@ -150,7 +153,9 @@ def step(
     first = state.step * config.local_steps
     if rule.payload == "model":
         (replicas, optimizer_state), losses = jax.lax.scan(
-            local_step, (state.replicas, state.optimizer), first + jnp.arange(config.local_steps)
+            local_step,
+            (state.replicas, state.optimizer),
+            first + jnp.arange(config.local_steps, dtype=jnp.int32),
         )
         loss = losses.mean()
         replicas, rule_state = rule.apply(state.aggregation, replicas, delivered)
@@ -168,17 +173,18 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
     Returns:
       test_loss, test_accuracy: of the mean model. replica_test_loss, replica_test_accuracy: means
       over the replicas. disagreement: mean squared distance of the replicas to the mean model.
-      Accuracies are NaN where labels are not integers.
+      No accuracies where the outputs are not one number a class.
     """
     mean = state.replicas.mean(axis=0, keepdims=True)
     # The mean model is evaluated as one more worker, in the same batched products.
     params = problem.layout.unpack(jnp.concatenate([mean, state.replicas]))
-    classes = jnp.issubdtype(examples.test_y.dtype, jnp.integer)
 
     def score(params, x, y):
         outputs = problem.model.apply(params, x)
-        losses = problem.loss(outputs, y)
-        return losses, outputs.argmax(-1) == y if classes else jnp.full_like(losses, jnp.nan)
+        scores = {"loss": problem.loss(outputs, y)}
+        if problem.classifies:
+            scores["accuracy"] = outputs.argmax(axis=-1) == y
+        return scores
 
     def chunk(part):
         x, y, weight = part
@@ -186,16 +192,12 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
         return jax.tree.map(lambda values: values @ weight, scores)
 
     parts = (examples.test_x, examples.test_y, examples.test_weight)
-    loss, accuracy = jax.tree.map(
-        lambda sums: sums.sum(axis=0) / examples.test_weight.sum(), jax.lax.map(chunk, parts)
-    )
-    return {
-        "test_loss": loss[0],
-        "test_accuracy": accuracy[0],
-        "replica_test_loss": loss[1:].mean(),
-        "replica_test_accuracy": accuracy[1:].mean(),
-        "disagreement": ((state.replicas - mean) ** 2).sum(axis=(1, 2)).mean(),
-    }
+    sums = jax.lax.map(chunk, parts)
+    result = {"disagreement": ((state.replicas - mean) ** 2).sum(axis=(1, 2)).mean()}
+    for name, values in sums.items():
+        values = values.sum(axis=0) / examples.test_weight.sum()
+        result |= {f"test_{name}": values[0], f"replica_test_{name}": values[1:].mean()}
+    return result
 
 
 def segment(

@@ -23,7 +23,7 @@ _DATA_DIR = flags.DEFINE_string(
     "Where prepared data sets are; default: where tensorflow-datasets keeps them.",
 )
 _CPU_DEVICES = flags.DEFINE_integer(
-    "cpu_devices", os.cpu_count(), "Devices to make of the CPU; one a core is fastest.", 1
+    "cpu_devices", len(os.sched_getaffinity(0)), "Devices to make of the CPU, one a core.", 1
 )
 _CACHE_DIR = flags.DEFINE_string(
     "compilation_cache_dir",

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -72,13 +73,19 @@ COUNT = "is not allowed (allowed: an integer in [1, 2**31))"
             {"steps": 100, "eval_every": 30},
             "eval_every: 30 is not allowed (allowed: a divisor of steps=100)",
         ),
+        ({"drop_probability": 0.1 + 1j}, f"drop_probability: (0.1+1j) {PROBABILITY}"),
+        # What a device's float32 would make 0 or infinite.
         (
-            {"aggregation": "gradient_averaging", "local_steps": 2},
-            "local_steps: 2 is not allowed (allowed: 1 with gradient_averaging)",
+            {"learning_rate": 1e-60},
+            "learning_rate: 1e-60 is not allowed (allowed: a finite number > 0)",
         ),
         (
-            {"momentum": 0.5},
-            "momentum: 0.5 is not allowed (allowed: 0.9 unless optimizer='momentum')",
+            {"learning_rate": 1e300},
+            "learning_rate: 1e+300 is not allowed (allowed: a finite number > 0)",
+        ),
+        (
+            {"features": (True,)},
+            "features: (True,) is not allowed (allowed: a tuple of integers >= 1)",
         ),
     ],
 )
@@ -87,12 +94,13 @@ def test_a_wrong_value_is_refused_in_one_line(fields, message):
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_one():
-    message = message_of(make_config, {"drop_probabilty": 0.1})
-    assert message.startswith("config field: 'drop_probabilty' is not allowed (allowed: ")
-    assert message.endswith("; did you mean 'drop_probability'?)")
+    assert message_of(make_config, {"drop_probabilty": 0.1}) == (
+        f"config field: 'drop_probabilty' is not allowed (allowed: one of {len(FIELDS)} names; "
+        "did you mean 'drop_probability'?)"
+    )
 
 
-@pytest.mark.parametrize("axis", [(), [], 0.1, "random", None, np.array([])])
+@pytest.mark.parametrize("axis", [(), [], 0.1, None, np.array([]), np.array(3), {1, 2}])
 def test_an_axis_without_values_is_refused(axis):
     if axis is None:  # means not swept
         assert len(expand({"sweep": {"seed": None}})[0]) == 1
@@ -110,12 +118,32 @@ def test_wrong_sweeps_are_refused():
     swept = {"workers": 0, "sweep": {"workers": (1, 2)}}  # wrong although the axis replaces it
     assert message_of(expand, swept).startswith("workers: 0 is not allowed")
     assert message_of(expand, {"sweep": [3]}).startswith("sweep: 3 is not allowed")
+    assert message_of(expand, {"sweep": 5}).startswith("sweep: 5 is not allowed")
+    assert message_of(expand, None).startswith("config: None is not allowed")
+    as_flag = message_of(expand, {"sweep": {"dirichlet_alpha": "(inf,0.1)"}})
+    assert as_flag.endswith("a sequence of at least one value; as a flag, inf is written 1e999)")
+    both = {"uplink_drop_probability": 0.1, "downlink_drop_probability": 0.1}
+    message = message_of(expand, {**both, "sweep": {"drop_probability": (0.0, 0.5)}})
+    assert message.endswith("(allowed: no axis where both directions are set)")
+
+
+@pytest.mark.parametrize("sweep", [{"seed": (0, 1, 0)}, [{"seed": 0}, {"servers": 1}]])
+def test_equal_configs_are_refused_since_they_would_count_as_seeds(sweep):
+    assert "which makes the same config" in message_of(expand, {"sweep": sweep})
+
+
+def test_errors_cross_process_pools():
+    error = pickle.loads(pickle.dumps(ConfigError("workers", 0, "an integer >= 1")))
+    assert isinstance(error, ConfigError)
+    assert error.field == "workers"
 
 
 def test_numbers_of_other_types_are_converted():
     config = make_config({"seed": np.int64(3), "steps": 100.0, "drop_probability": np.float32(0)})
     assert (config.seed, config.steps, config.drop_probability) == (3, 100, 0.0)
     assert type(config.seed) is int
+    assert make_config({"drop_probability": jnp.float32(0.5)}).drop_probability == 0.5
+    assert make_config({"features": np.array([8, 8])}).features == (8, 8)
     assert make_config({"features": [8, 8]}).features == (8, 8)
 
 

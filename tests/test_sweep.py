@@ -185,7 +185,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path, monkeypatch, grid_r
     def interrupted(ds, workdir):
         save(ds, workdir)
         saved.append(int(ds["completed"].sum()))
-        if len(saved) == 2:
+        if len(saved) == 3:  # the first one is before training
             raise KeyboardInterrupt
 
     monkeypatch.setattr(results, "save", interrupted)
@@ -229,13 +229,16 @@ def test_a_batch_goes_on_from_its_checkpoint(tmp_path, monkeypatch, grid_results
 
 def test_a_checkpoint_of_another_batch_is_not_used(tmp_path):
     path, state = tmp_path / "checkpoint.npz", {"x": jnp.arange(3.0)}
-    checkpoint.save(path, np.array([4, 5, 6]), state, [{"loss": np.ones(3)}])
-    found = checkpoint.load(path, np.array([4, 5, 6]), state)
+    checkpoint.save(path, "a", np.array([4, 5, 6]), state, [{"loss": np.ones(3)}])
+    found = checkpoint.load(path, "a", np.array([4, 5, 6]), state)
     assert found is not None
     np.testing.assert_array_equal(found[0]["x"], state["x"])
-    assert checkpoint.load(path, np.array([4, 5, 7]), state) is None
-    assert checkpoint.load(path, np.array([4, 5, 6]), {"x": jnp.arange(4.0)}) is None
-    assert checkpoint.load(tmp_path / "none.npz", np.array([4]), state) is None
+    assert checkpoint.load(path, "a", np.array([4, 5, 7]), state) is None
+    assert checkpoint.load(path, "a", np.array([4, 5, 6]), {"x": jnp.arange(4.0)}) is None
+    assert checkpoint.load(path, "b", np.array([4, 5, 6]), state) is None
+    path.write_bytes(b"half a file")
+    assert checkpoint.load(path, "a", np.array([4, 5, 6]), state) is None
+    assert checkpoint.load(tmp_path / "none.npz", "a", np.array([4]), state) is None
 
 
 def _interrupt(*_):
@@ -248,6 +251,59 @@ def test_another_sweep_in_the_workdir_is_refused_and_left_alone(tmp_path):
     with pytest.raises(ConfigError, match=r"^workdir: .* this one holds another\)$"):
         run({"seed": (1,)}, workdir=tmp_path)
     assert (tmp_path / "results.nc").read_bytes() == before
+
+
+def test_another_sweep_is_refused_before_the_first_batch_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "fill", _interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run({"seed": (0,)}, workdir=tmp_path)
+    with pytest.raises(ConfigError, match="this one holds another"):
+        run({"seed": (1,)}, workdir=tmp_path)
+
+
+def test_a_model_of_other_shapes_is_another_sweep(tmp_path):
+    run({"seed": (0,)}, workdir=tmp_path, model=nn.Sequential([nn.Dense(4), nn.Dense(3)]))
+    with pytest.raises(ConfigError, match="this one holds another"):
+        run({"seed": (0,)}, workdir=tmp_path, model=nn.Sequential([nn.Dense(5), nn.Dense(3)]))
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("nan")])
+def test_a_memory_budget_is_positive(budget):
+    with pytest.raises(ConfigError, match=r"^memory_budget: "):
+        run(memory_budget=budget)
+
+
+@pytest.mark.parametrize("workdir", ["", 3, "nul\0"])
+def test_a_workdir_is_a_path(workdir):
+    with pytest.raises(ConfigError, match=r"^workdir: "):
+        run(workdir=workdir)
+
+
+def test_figures_that_could_not_be_written_are_refused_before_training(tmp_path):
+    (tmp_path / "figures").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"^workdir: .*figures' is not allowed"):
+        run(workdir=tmp_path)
+
+
+def test_data_of_ones_own_comes_from_from_arrays():
+    with pytest.raises(ConfigError, match=r"^data: .*jaxlossy\.from_arrays"):
+        run(data=(np.zeros((4, 2)), np.zeros(4, int)))
+
+
+def test_outputs_that_are_not_one_number_a_class_have_no_accuracy():
+    """One logit for two classes: argmax over it would be class 0, whatever it says."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    data = jaxlossy.from_arrays((x[:40], (x[:40, 0] > 0) * 1), (x[40:], (x[40:, 0] > 0) * 1))
+    ds = run(
+        {"seed": (0, 1)},
+        data=data,
+        model=nn.Dense(1),
+        loss=lambda outputs, labels: optax.sigmoid_binary_cross_entropy(outputs[:, 0], labels),
+        packet_size=1,
+    )
+    assert bool(ds["test_accuracy"].isnull().all())
+    assert not bool(ds["test_loss"].isnull().any())
 
 
 def test_a_workdir_that_can_not_be_written_is_refused(tmp_path):

@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 from problems import SMALL, loss_on, small, small_data
 
 from jaxlossy import packets, train
 from jaxlossy import problem as problem_lib
-from jaxlossy.aggregation import model_averaging
+from jaxlossy.aggregation import gradient_averaging, model_averaging
 from jaxlossy.channel import Channel, Delivered, bernoulli
 from jaxlossy.config import make_config, stack_configs
 from jaxlossy.errors import ConfigError
@@ -318,7 +319,6 @@ def test_what_is_no_channel_is_refused(channel, allowed):
     [
         (model_averaging(), "returns an Aggregation"),
         (lambda config: 3, "returns an Aggregation; it returned int"),
-        (lambda config: model_averaging()._replace(payload="models"), "its payload is 'models'"),
         (
             lambda config: model_averaging()._replace(apply=lambda s, p, d: (p.mean(axis=0), s)),
             r"float32 packets of \(4, 8, 7\)",
@@ -328,3 +328,49 @@ def test_what_is_no_channel_is_refused(channel, allowed):
 def test_what_is_no_aggregation_is_refused(aggregation, allowed):
     with pytest.raises(ConfigError, match=f"^aggregation: 'model_averaging' is not .*{allowed}"):
         make_problem(make_config(SMALL), small_data(), aggregation=aggregation)
+
+
+def test_an_unknown_payload_is_refused():
+    with pytest.raises(ConfigError, match=r"^payload: 'models' is not .*did you mean 'model'"):
+        make_problem(
+            make_config(SMALL),
+            small_data(),
+            aggregation=lambda config: model_averaging()._replace(payload="models"),
+        )
+
+
+def test_local_steps_are_refused_wherever_gradients_are_exchanged():
+    config = make_config({**SMALL, "local_steps": 2})
+    message = r"^local_steps: 2 is not allowed .allowed: 1 where gradients are exchanged.$"
+    with pytest.raises(ConfigError, match=message):
+        make_problem(config, small_data(), aggregation=lambda config: gradient_averaging())
+    named = make_config({**SMALL, "local_steps": 2, "aggregation": "gradient_averaging"})
+    with pytest.raises(ConfigError, match=message):
+        make_problem(named, small_data())
+    make_problem(named, small_data(), aggregation=lambda config: model_averaging())
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", optax.sgd(0.1), lambda schedule: None])
+def test_what_is_no_optimizer_is_refused(optimizer):
+    with pytest.raises(ConfigError, match=r"^optimizer: 'sgd' is not .* such as optax\.adamw"):
+        make_problem(make_config(SMALL), small_data(), optimizer=optimizer)
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 4])
+def test_the_default_loss_takes_one_output_a_class(outputs):
+    with pytest.raises(ConfigError, match=r"^model: .* \(4, 3\), one a class, not \(4, "):
+        make_problem(make_config(SMALL), small_data(), model=nn.Dense(outputs))
+
+
+def test_draws_do_not_depend_on_the_x64_mode():
+    problem, config, _, shards = small(drop_probability=0.5, loss_unit="packet")
+
+    def draws():
+        batch = train.draw_batch(config, jnp.asarray(shards), jnp.int32(3))
+        return jax.tree.map(
+            np.asarray, (batch, train.draw_delivered(problem, config, (), jnp.int32(3))[:2])
+        )
+
+    usual = draws()
+    with jax.enable_x64(True):
+        jax.tree.map(np.testing.assert_array_equal, draws(), usual)
