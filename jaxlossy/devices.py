@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 #: Working bytes that are worth keeping live at once on a CPU, where more leave the cache.
 #: Measured in BUILD_NOTES.md; accelerators take a whole batch at once.
-CPU_LIVE_BYTES = 48 * 2**20
+CPU_LIVE_BYTES = 24 * 2**20
 #: Share of a device's free memory that a batch may take.
 MEMORY_SHARE = 0.8
 
@@ -81,8 +81,9 @@ def plan_batches(
     live = min(each, most, live or each)
     fit = max(1, (room - live * footprint.working) // (live * footprint.held))  # chunks
     share = math.ceil(each / math.ceil(each / (fit * live)))  # configs of one device in a batch
+    # Somewhat fewer live configs where that leaves less to fill up.
+    live = min(range(live // 2 + 1, live + 1), key=lambda n: (math.ceil(share / n) * n, -n))
     chunks = math.ceil(share / live)
-    live = math.ceil(share / chunks)
     batch = num_devices * chunks * live
     estimate = footprint.shared + live * (chunks * footprint.held + footprint.working)
     return Plan(batch, live, math.ceil(num_configs / batch), estimate)

@@ -6,6 +6,7 @@ The rate is the median over segments, without evaluations' share taken out. Run 
 """
 
 import json
+import math
 import os
 import statistics
 import time
@@ -14,13 +15,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from absl import app, flags, logging
+from flax import linen as nn
 
 import jaxlossy
 from jaxlossy import devices as devices_lib
 from jaxlossy import program
 from jaxlossy.grid import expand, make_groups
 
-_WORK = flags.DEFINE_list("work", ["mlp64"], "Which trainings, of: mlp64, mlp256, cnn1d, cnn2d.")
+_WORK = flags.DEFINE_list("work", ["mlp64"], "Which trainings; the keys of WORK below.")
 _CONFIGS = flags.DEFINE_list("configs", ["1", "16", "64"], "Configs in a batch.")
 _LIVE = flags.DEFINE_list("live", ["auto"], "Configs that a device advances together.")
 _CPU_DEVICES = flags.DEFINE_integer("cpu_devices", os.cpu_count(), "Devices made of the CPU.", 1)
@@ -28,18 +30,36 @@ _SECONDS = flags.DEFINE_float("seconds", 5.0, "Least time to measure each row.")
 _JSON = flags.DEFINE_string("json", None, "A file for the rows.")
 
 
+class NativeCNN(nn.Module):
+    """The built-in CNN with XLA's own convolutions and pooling, to compare with."""
+
+    features: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, x):
+        space = x.ndim - 2
+        for width in self.features:
+            x = nn.Conv(width, (3,) * space)(x)
+            x = nn.relu(nn.GroupNorm(num_groups=math.gcd(width, 8))(x))
+            x = nn.max_pool(x, (2,) * space, strides=(2,) * space)
+        return nn.Dense(10)(x.mean(axis=range(1, 1 + space)))
+
+
 class Work(NamedTuple):
-    """A training: the shape of an example, and config fields."""
+    """A training: the shape of an example, config fields, and a model in place of the named one."""
 
     shape: tuple[int, ...]
     fields: dict[str, Any]
+    model: Any = None
 
 
 WORK = {
     "mlp64": Work((8, 8, 1), {"model": "mlp", "features": (64,)}),
     "mlp256": Work((8, 8, 1), {"model": "mlp", "features": (256,)}),
     "cnn1d": Work((40, 1), {"model": "cnn", "features": (16, 32)}),
+    "cnn1d_native": Work((40, 1), {}, NativeCNN((16, 32))),
     "cnn2d": Work((28, 28, 1), {"model": "cnn", "features": (8, 16)}),
+    "cnn2d_native": Work((28, 28, 1), {}, NativeCNN((8, 16))),
 }
 
 
@@ -56,7 +76,8 @@ def measure(name: str, num_configs: int) -> dict[str, Any]:
     steps = 20
     fields = {**work.fields, "steps": steps, "eval_every": steps}
     axes = {"drop_probability": (0.1,), "seed": range(num_configs)}
-    group = make_groups(expand({**fields, "sweep": axes})[0], data=data, data_dir=None)[0]
+    configs = expand({**fields, "sweep": axes})[0]
+    group = make_groups(configs, data=data, data_dir=None, model=work.model)[0]
     config = group.configs[0]
     devices = jax.local_devices()[:num_configs]
     plan = program.plan_group(group, num_configs, devices, devices_lib.memory_budget(devices))
