@@ -44,6 +44,12 @@ def main(argv: list[str]) -> None:
         ds = jaxlossy.sweep(_CONFIG.value, workdir=_WORKDIR.value, data_dir=_DATA_DIR.value)
     except jaxlossy.ConfigError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; the same command goes on in {_WORKDIR.value}", file=sys.stderr)
+        # A program may still be running, and JAX crashes where Python is torn down under it.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(130)
     print(f"\n{jaxlossy.table(ds)}\n\nresults, summary and figures are in {_WORKDIR.value}")
 
 

@@ -1,11 +1,14 @@
 """The commands of the README, shrunken, as a person runs them: a process of their own."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
+import jax
 import pytest
 
 import jaxlossy
@@ -15,10 +18,9 @@ SHRINK = ["--config.steps=2", "--config.eval_every=2", "--config.workers=4"]
 
 
 def sweep(*flags):
-    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    command = [sys.executable, str(ROOT / "scripts" / "sweep.py"), *flags]
+    cache = f"--compilation_cache_dir={jax.config.jax_compilation_cache_dir}"
     return subprocess.run(
-        command + ([f"--compilation_cache_dir={cache}"] if cache else []),
+        [sys.executable, str(ROOT / "scripts" / "sweep.py"), cache, *flags],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -95,6 +97,37 @@ def test_a_wrong_field_is_one_line_and_no_traceback(tmp_path, flag, message):
     run = sweep("--config=configs/digits.py", f"--workdir={tmp_path / 'w'}", flag)
     assert run.returncode == 1
     assert run.stderr == f"error: {message}\n"
+
+
+def test_an_interrupt_is_one_line_and_the_same_command_goes_on(tmp_path):
+    command = [
+        sys.executable,
+        str(ROOT / "scripts" / "sweep.py"),
+        "--config=configs/digits.py",
+        f"--workdir={tmp_path}",
+        f"--compilation_cache_dir={jax.config.jax_compilation_cache_dir}",
+        "--config.workers=4",
+        "--config.sweep.servers=(1,)",
+    ]
+    # Long, in short segments, so that the interrupt comes while a program runs.
+    flags = ["--config.steps=20000", "--config.eval_every=5"]
+    with subprocess.Popen(
+        [*command, *flags],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdout is not None
+        while "compiled in" not in process.stdout.readline():
+            assert process.poll() is None
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == f"interrupted; the same command goes on in {tmp_path}"
+    assert not jaxlossy.load(tmp_path)["completed"].any()
 
 
 def test_an_unknown_field_names_itself(tmp_path):
