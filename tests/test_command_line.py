@@ -100,8 +100,16 @@ def test_a_wrong_field_is_one_line_and_no_traceback(tmp_path, flag, message):
 
 
 def test_an_interrupt_is_one_line_and_the_same_command_goes_on(tmp_path):
+    # In a job that was started in the background, processes ignore interrupts from the start.
+    start = (
+        "import runpy, signal, sys; sys.argv = sys.argv[1:];"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
     command = [
         sys.executable,
+        "-c",
+        start,
         str(ROOT / "scripts" / "sweep.py"),
         "--config=configs/digits.py",
         f"--workdir={tmp_path}",
@@ -117,7 +125,6 @@ def test_an_interrupt_is_one_line_and_the_same_command_goes_on(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stdout is not None
         while "compiled in" not in process.stdout.readline():
