@@ -45,7 +45,7 @@ def average_arrived(
     >>> average_arrived(jnp.array([[[1.0]], [[3.0]], [[8.0]]]), Delivered(up, down)).ravel()
     Array([2., 3., 2.], dtype=float32)
     """
-    count = delivered.up.sum(axis=0, keepdims=True)
+    count = delivered.up.sum(axis=0, keepdims=True, dtype=packets.dtype)
     # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
     arrived = jnp.where(delivered.up[:, :, None], packets, 0)
     average = arrived.sum(axis=0, keepdims=True) / jnp.maximum(count, 1)[:, :, None]

@@ -183,7 +183,7 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
         outputs = problem.model.apply(params, x)
         scores = {"loss": problem.loss(outputs, y)}
         if problem.classifies:
-            scores["accuracy"] = outputs.argmax(axis=-1) == y
+            scores["accuracy"] = (outputs.argmax(axis=-1) == y).astype(jnp.float32)
         return scores
 
     def chunk(part):

@@ -1,4 +1,4 @@
-"""Strict tests: two CPU devices, no silent promotion, shapes checked, one compilation cache."""
+"""Strict tests: two CPU devices, no silent promotion of rank or dtype, shapes checked, one compilation cache."""
 
 import os
 import tempfile
@@ -15,6 +15,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", CACHE)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # The shapes in the signatures of these modules are checked at every call of every test.
 CHECKED = ["jaxlossy.packets", "jaxlossy.channel", "jaxlossy.aggregation"]

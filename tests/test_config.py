@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import pickle
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 import jaxlossy
 from jaxlossy import optimizers
-from jaxlossy.config import FIELDS, Config, is_traced, make_config, stack_configs
+from jaxlossy.config import FIELDS, is_traced, make_config, stack_configs
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import expand
 
@@ -175,9 +176,9 @@ def test_stacked_configs_are_arrays_inside_a_program():
     configs = [make_config({"servers": s, "learning_rate": 0.1 * s}) for s in (1, 2, 3)]
 
     @jax.vmap
-    def inside(config: Config):
+    def inside(config: Any):
         assert isinstance(config.workers, int)
-        return config.servers * config.learning_rate
+        return config.servers.astype(jnp.float32) * config.learning_rate
 
     np.testing.assert_allclose(inside(stack_configs(configs)), [0.1, 0.4, 0.9], rtol=1e-6)
 
