@@ -1,4 +1,4 @@
-"""Strict tests: two CPU devices, no silent promotion of rank or dtype, shapes checked, one compilation cache."""
+"""Strict tests: two CPU devices, no silent promotion, shapes checked, one compilation cache."""
 
 import os
 import tempfile
