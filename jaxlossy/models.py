@@ -55,8 +55,8 @@ class Conv(nn.Module):
 
     The same function and initial weights' distribution as ``nn.Conv``, with the kernel's leading
     axes flattened. Every replica has a kernel of its own, which turns a native convolution into a
-    grouped one, and inside a loop body, where training always is, XLA's CPU backend runs those at a
-    hundredth of its speed (jax#12868); BUILD_NOTES.md has the measurement.
+    grouped one, and XLA's CPU backend is slow at those and at any convolution inside a loop body
+    (jax#12868), where training always is; BUILD_NOTES.md has the measurement.
     """
 
     features: int
