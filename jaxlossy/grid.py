@@ -107,6 +107,7 @@ def make_groups(
         # The structure of the pytree is its static fields: what one program has in common.
         places.setdefault(jax.tree.structure(config), []).append(index)
     load = functools.cache(functools.partial(data_lib.load, data_dir=data_dir))
+    examples_of = functools.cache(as_examples)  # groups of the same data share its arrays
     groups = []
     for indices in places.values():
         members = [configs[i] for i in indices]
@@ -127,8 +128,7 @@ def make_groups(
         for i, config in enumerate(members):
             check_servers(config, problem.layout)
             members[i] = dataclasses.replace(config, packet_size=size)
-        examples = as_examples(source)
-        groups.append(Group(np.asarray(indices), members, problem, examples, shards))
+        groups.append(Group(np.asarray(indices), members, problem, examples_of(source), shards))
     return groups
 
 

@@ -47,17 +47,14 @@ def footprint(problem: Problem, config: Config, examples: Examples, shards: Any)
         return jax.grad(lambda p: problem.loss(problem.model.apply(p, x), y).mean())(params)
 
     training = sum(_intermediates(gradient, params, x, y)) + num_bytes((x, y))
-    largest = sorted(_intermediates(problem.model.apply, params, _chunk(examples)))[-2:]
+    chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
+    largest = sorted(_intermediates(problem.model.apply, params, chunk))[-2:]
     working = max(config.workers * training, (config.workers + 1) * sum(largest))
     return Footprint(
         held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
         working=working + 4 * num_bytes(state.replicas),
         shared=num_bytes(examples),
     )
-
-
-def _chunk(examples: Examples) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
 
 
 def _intermediates(function: Callable, *shapes: Any) -> list[int]:

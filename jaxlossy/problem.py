@@ -164,10 +164,9 @@ def _check_shapes(
         raise ConfigError("model", config.model, allowed)
     takes = f"one that takes outputs of {shape} and labels of {y.shape}"
     losses = _try_shapes("loss", getattr(loss, "__name__", loss), takes, loss, outputs, y)
-    if getattr(losses, "shape", None) != (batch,):
-        raise ConfigError(
-            "loss", getattr(losses, "shape", losses), f"one value an example, shape ({batch},)"
-        )
+    found = getattr(losses, "shape", losses)
+    if found != (batch,):
+        raise ConfigError("loss", found, f"one value an example, shape ({batch},)")
     return params, classifies
 
 

@@ -102,7 +102,7 @@ def sweep(
     if workdir is not None:
         directory, earlier = results.open_workdir(workdir, attributes["identity"])
     ds = results.empty(configs, attributes) if earlier is None else earlier
-    if directory is not None:
+    if directory is not None and earlier is None:
         results.save(ds, directory)  # from here on the directory is this sweep's
     done = ds["completed"].values
     steps = sum(c.steps for c, finished in zip(configs, done, strict=True) if not finished)
@@ -118,7 +118,6 @@ def sweep(
         if directory is not None:
             from jaxlossy import figures  # brings matplotlib, which importing jaxlossy need not
 
-            results.save(ds, directory)
             figures.save_all(ds, directory / results.FIGURES)
             (directory / CHECKPOINT).unlink(missing_ok=True)
         run.say(f"finished in {time.perf_counter() - started:.1f} s")
@@ -206,24 +205,22 @@ def _train_batch(
         run.say(f"  going on after {len(rows) * config.eval_every} steps of a batch")
         run.bar.update(count * config.eval_every * len(rows))
 
-    def fetch(report):
-        rows.append(train.metrics(group.problem, *report))
-        run.bar.update(count * config.eval_every)
+    waiting = []
 
-    waiting = None
+    def fetch():
+        while waiting:
+            rows.append(train.metrics(group.problem, *waiting.pop()))
+            run.bar.update(count * config.eval_every)
+
     for segment in range(len(rows), config.steps // config.eval_every):
         if path is not None and segment and time.perf_counter() - saved > checkpoint.INTERVAL:
-            if waiting is not None:
-                fetch(waiting)
-                waiting = None
+            fetch()
             checkpoint.save(path, identity, group.indices[places], state, rows)
             saved = time.perf_counter()
         state, report = compiled.run(segment == 0, state, items)
-        if waiting is not None:  # fetched while the device is busy with the next segment
-            fetch(waiting)
-        waiting = report
-    if waiting is not None:
-        fetch(waiting)
+        fetch()  # the one before, while the device is busy with this one
+        waiting.append(report)
+    fetch()
     return {name: np.stack([row[name] for row in rows], axis=-1)[:count] for name in rows[0]}
 
 

@@ -53,6 +53,16 @@ def main(argv: list[str]) -> None:
     print(f"\n{jaxlossy.table(ds)}\n\nresults, summary and figures are in {_WORKDIR.value}")
 
 
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        return app.parse_flags_with_usage(argv)
+    except AttributeError as error:  # how config flags say that there is no such field
+        # Its text is the quoted text of another error, quotes and line break escaped.
+        text = str(error).replace("\\n", " ").replace("\\", "").replace("'", "")
+        message = " ".join(text.split())
+        sys.exit(f"error: no such field of the config: {message}")
+
+
 if __name__ == "__main__":
     flags.mark_flags_as_required(["config", "workdir"])
-    app.run(main)
+    app.run(main, flags_parser=_parse)

@@ -138,9 +138,12 @@ def test_an_interrupt_is_one_line_and_the_same_command_goes_on(tmp_path):
 
 
 def test_an_unknown_field_names_itself(tmp_path):
-    run = sweep("--config=configs/digits.py", f"--workdir={tmp_path}", "--config.stepz=3")
-    assert run.returncode != 0
-    assert "stepz" in run.stderr
+    for flag in ("--config.stepz=3", "--config.sweep.stepz=(3,)"):
+        run = sweep("--config=configs/digits.py", f"--workdir={tmp_path}", flag)
+        assert run.returncode == 1
+        assert run.stderr == (
+            'error: no such field of the config: stepz Did you mean "steps" instead of "stepz"?\n'
+        )
 
 
 def test_importing_is_light():
