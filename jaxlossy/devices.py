@@ -10,42 +10,54 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-#: Working bytes that are worth keeping live at once on a CPU, where more leave the cache.
-#: Measured in BUILD_NOTES.md; accelerators take a whole batch at once.
-CPU_LIVE_BYTES = 24 * 2**20
 #: Share of a device's free memory that a batch may take.
 MEMORY_SHARE = 0.8
+
+
+class Live(NamedTuple):
+    """What a device advances together; the rest of its share of a batch comes after it.
+
+    Attributes:
+      configs: that many.
+      workers: of a config, those whose gradients are computed together; all of them where several
+        configs are live.
+    """
+
+    configs: int
+    workers: int
 
 
 class Plan(NamedTuple):
     """How the configs of a group run.
 
     Attributes:
-      batch: configs in one call of the program, over all devices; devices * chunks * live.
-      live: configs that one device advances together; it takes its chunks one after another.
+      batch: configs in one call of the program, over all devices; devices * chunks * live.configs.
+      live: what a device advances together.
       num_batches: calls per segment that cover the group, the last one padded.
       estimated_bytes: memory of one device while a batch runs.
     """
 
     batch: int
-    live: int
+    live: Live
     num_batches: int
     estimated_bytes: int
 
 
 class Footprint(NamedTuple):
-    """Bytes on a device: per config of the batch, per live config, and once."""
+    """Bytes on a device: per config of a batch, per live config, per live replica, and once."""
 
     held: int
-    working: int
+    config: int
+    replica: int
     shared: int
 
+    def working(self, live: Live) -> int:
+        """Bytes of what is live."""
+        return live.configs * (self.config + live.workers * self.replica)
 
-def max_live(devices: Sequence[Any], footprint: Footprint) -> int | None:
-    """Configs worth advancing together on one device; None for as many as fit."""
-    if devices[0].platform != "cpu":
-        return None
-    return max(1, CPU_LIVE_BYTES // footprint.working)
+    def total(self, live: Live, configs: int) -> int:
+        """Bytes of a device with that many configs of a batch."""
+        return self.shared + configs * self.held + self.working(live)
 
 
 def memory_budget(devices: Sequence[Any]) -> int:
@@ -59,7 +71,7 @@ def memory_budget(devices: Sequence[Any]) -> int:
 
 
 def plan_batches(
-    num_configs: int, num_devices: int, footprint: Footprint, *, budget: int, live: int | None
+    num_configs: int, num_devices: int, footprint: Footprint, *, budget: int, live: Live
 ) -> Plan:
     """Equal batches that fit the memory, with as little padding as that allows.
 
@@ -68,25 +80,31 @@ def plan_batches(
       num_devices: that share a batch.
       footprint: of one config.
       budget: bytes on each device. One live config per device runs even where it does not fit.
-      live: most configs to advance together on a device; None: no limit of its own.
+      live: most to advance together on a device.
 
-    >>> plan_batches(240, 2, Footprint(10, 20, 0), budget=10_000, live=16)
-    Plan(batch=240, live=15, num_batches=1, estimated_bytes=1500)
-    >>> plan_batches(240, 2, Footprint(10, 20, 0), budget=1000, live=16)
-    Plan(batch=120, live=15, num_batches=2, estimated_bytes=900)
+    >>> plan = plan_batches(240, 2, Footprint(10, 4, 1, 0), budget=10_000, live=Live(16, 16))
+    >>> plan.batch, plan.live.configs, plan.num_batches, plan.estimated_bytes
+    (240, 15, 1, 1500)
+    >>> plan = plan_batches(240, 2, Footprint(10, 4, 1, 0), budget=1000, live=Live(16, 16))
+    >>> plan.batch, plan.live.configs, plan.num_batches, plan.estimated_bytes
+    (120, 15, 2, 900)
     """
     room = max(0, budget - footprint.shared)
+    one = footprint.working(live._replace(configs=1))
     each = math.ceil(num_configs / num_devices)  # configs of one device, all batches together
-    most = max(1, room // (footprint.held + footprint.working))
-    live = min(each, most, live or each)
-    fit = max(1, (room - live * footprint.working) // (live * footprint.held))  # chunks
-    share = math.ceil(each / math.ceil(each / (fit * live)))  # configs of one device in a batch
+    most = max(1, room // (footprint.held + one))
+    together = min(each, most, live.configs)
+    fit = max(1, (room - together * one) // (together * footprint.held))  # chunks
+    share = math.ceil(each / math.ceil(each / (fit * together)))  # of one device in a batch
     # Somewhat fewer live configs where that leaves less to fill up.
-    live = min(range(live // 2 + 1, live + 1), key=lambda n: (math.ceil(share / n) * n, -n))
-    chunks = math.ceil(share / live)
-    batch = num_devices * chunks * live
-    estimate = footprint.shared + live * (chunks * footprint.held + footprint.working)
-    return Plan(batch, live, math.ceil(num_configs / batch), estimate)
+    together = min(
+        range(together // 2 + 1, together + 1), key=lambda n: (math.ceil(share / n) * n, -n)
+    )
+    live = live._replace(configs=together)
+    share = math.ceil(share / together) * together
+    batch = num_devices * share
+    num_batches = math.ceil(num_configs / batch)
+    return Plan(batch, live, num_batches, footprint.total(live, share))
 
 
 def config_mesh(devices: Sequence[Any]) -> Mesh:
@@ -133,16 +151,11 @@ def compile_over_configs(
     """
 
     def on_device(shared, state, items):
-        def split(leaf):
-            return leaf.reshape(-1, live, *leaf.shape[1:])
-
-        def join(leaf):
-            return leaf.reshape(-1, *leaf.shape[2:])
-
-        def chunk(part):
-            return jax.vmap(function, in_axes=(None, 0, 0))(shared, *part)
-
-        return jax.tree.map(join, jax.lax.map(chunk, jax.tree.map(split, (state, items))))
+        # A batch of one is not the same as none: its products would be batched, which is slower.
+        batch_size = live if live > 1 else None
+        return jax.lax.map(
+            lambda part: function(shared, *part), (state, items), batch_size=batch_size
+        )
 
     mapped = jax.shard_map(
         on_device,

@@ -27,34 +27,44 @@ def footprint(problem: Problem, config: Config, examples: Examples, shards: Any)
     """Bytes of one config: what a batch holds of it, and what it takes while it is live.
 
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
-    batches, a few copies of the replicas, and the larger of what one gradient computes in all (an
-    upper bound: the compiler frees some of it early) and the two largest arrays of an evaluation.
+    batches and a few copies of its replicas; and for every live replica the larger of what a
+    gradient computes in all (an upper bound: the compiler frees some of it early) and the two
+    largest arrays of an evaluation.
     """
     state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
     _, report = jax.eval_shape(
         functools.partial(train.segment, problem), config, state, examples, shards
     )
-    params = jax.eval_shape(
-        lambda r: jax.tree.map(lambda leaf: leaf[0], problem.layout.unpack(r)), state.replicas
+    gradient, shapes = _gradient(problem, config, examples)
+    training = sum(_intermediates(gradient, *shapes))
+    chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
+    largest = sorted(_intermediates(problem.model.apply, shapes[0], chunk))[-2:]
+    return Footprint(
+        held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
+        config=config.workers * num_bytes(shapes[1:]) + 4 * num_bytes(state.replicas),
+        replica=max(training, sum(largest)),
+        shared=num_bytes(examples),
     )
-    batch = config.batch_size
-    x, y = (
-        jax.ShapeDtypeStruct((batch, *leaf.shape[1:]), leaf.dtype)
-        for leaf in (examples.train_x, examples.train_y)
-    )
+
+
+def gradient_flops(problem: Problem, config: Config, examples: Examples) -> float:
+    """Floating-point operations of one worker's gradient, as XLA counts them before compiling."""
+    gradient, shapes = _gradient(problem, config, examples)
+    cost: Any = jax.jit(gradient).lower(*shapes).cost_analysis()
+    return cost["flops"]
+
+
+def _gradient(problem: Problem, config: Config, examples: Examples) -> tuple[Callable, Any]:
+    """The gradient of one worker, and the shapes of its parameters, inputs and labels."""
 
     def gradient(params, x, y):
         return jax.grad(lambda p: problem.loss(problem.model.apply(p, x), y).mean())(params)
 
-    training = sum(_intermediates(gradient, params, x, y)) + num_bytes((x, y))
-    chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
-    largest = sorted(_intermediates(problem.model.apply, params, chunk))[-2:]
-    working = max(config.workers * training, (config.workers + 1) * sum(largest))
-    return Footprint(
-        held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
-        working=working + 4 * num_bytes(state.replicas),
-        shared=num_bytes(examples),
+    x, y = (
+        jax.ShapeDtypeStruct((config.batch_size, *leaf.shape[1:]), leaf.dtype)
+        for leaf in (examples.train_x, examples.train_y)
     )
+    return gradient, (jax.eval_shape(problem.model.init, jax.random.key(0), x), x, y)
 
 
 def _intermediates(function: Callable, *shapes: Any) -> list[int]:

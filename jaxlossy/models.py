@@ -1,20 +1,20 @@
 """Models and losses: the built-in ones, and anything of flax's as an (init, apply) pair."""
 
 import inspect
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 from flax import linen as nn
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from jaxlossy.config import Config
+from jaxlossy.convolution import Conv
 from jaxlossy.errors import ConfigError
+from jaxlossy.resnet import ResNet
 
 
 class Model(NamedTuple):
@@ -48,30 +48,6 @@ class MLP(nn.Module):
         for width in self.features:
             x = nn.relu(nn.Dense(width)(x))
         return nn.Dense(self.outputs)(x)
-
-
-class Conv(nn.Module):
-    """A 3-wide convolution with zero padding, as one matrix product over shifted copies.
-
-    The same function and initial weights' distribution as ``nn.Conv``, with the kernel's leading
-    axes flattened. Every replica has a kernel of its own, which turns a native convolution into a
-    grouped one, and XLA's CPU backend is slow at those and at any convolution inside a loop body
-    (jax#12868), where training always is; BUILD_NOTES.md has the measurement.
-    """
-
-    features: int
-
-    @nn.compact
-    def __call__(self, x):
-        space = x.shape[1:-1]
-        padded = jnp.pad(x, [(0, 0), *[(1, 1)] * len(space), (0, 0)])
-        patches = [
-            padded[
-                :, *(slice(start, start + size) for start, size in zip(corner, space, strict=True))
-            ]
-            for corner in itertools.product(range(3), repeat=len(space))
-        ]
-        return nn.Dense(self.features)(jnp.concatenate(patches, axis=-1))
 
 
 def max_pool(x: Float[Array, "batch ... channels"]) -> Float[Array, "batch ... channels"]:
@@ -112,6 +88,8 @@ MODELS: dict[str, Callable[[Config, int], nn.Module]] = {
     "logistic": lambda config, outputs: MLP((), outputs),
     "mlp": lambda config, outputs: MLP(config.features, outputs),
     "cnn": lambda config, outputs: CNN(config.features, outputs),
+    "resnet20": lambda config, outputs: ResNet(20, outputs),
+    "resnet110": lambda config, outputs: ResNet(110, outputs),
 }
 
 
@@ -127,6 +105,7 @@ def as_model(model: Any) -> Model:
       ConfigError: anything else, an nnx module whose weights are drawn already, or a module with
         state besides its parameters (batch statistics, dropout keys).
 
+    >>> import jax.numpy as jnp
     >>> model = as_model((lambda key, x: jnp.zeros(x.shape[1]), lambda w, x: x @ w))
     >>> model.apply(jnp.ones(3), jnp.ones((2, 3)))
     Array([3., 3.], dtype=float32)

@@ -66,6 +66,8 @@ class Problem:
       layout: the model's packets.
       classifies: the outputs are one number a class, so that there is an accuracy.
       channel, aggregation, optimizer: factories that take a config.
+      live_workers: replicas of a config whose gradients or scores are computed together, the others
+        after them; None: all. What is computed does not depend on it.
     """
 
     model: models.Model
@@ -75,6 +77,7 @@ class Problem:
     channel: Callable[[Config], channel_lib.Channel]
     aggregation: Callable[[Config], aggregation_lib.Aggregation]
     optimizer: Callable[[Config], optax.GradientTransformation]
+    live_workers: int | None = None
 
 
 def make_problem(

@@ -1,5 +1,6 @@
 """The one program of a group of configs: its plan, its compilation, and what enters it."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxlossy import devices as devices_lib
-from jaxlossy import memory, train
+from jaxlossy import train
 from jaxlossy.config import stack_configs
 from jaxlossy.grid import Group
 
@@ -30,18 +31,9 @@ class Program(NamedTuple):
     mesh: Any
 
 
-def plan_group(
-    group: Group, num_configs: int, devices: Sequence[Any], budget: int
-) -> devices_lib.Plan:
-    """Batches of that many configs of the group within `budget` bytes of each device."""
-    cost = memory.footprint(group.problem, group.configs[0], group.examples, group.shards[0])
-    live = devices_lib.max_live(devices, cost)
-    return devices_lib.plan_batches(num_configs, len(devices), cost, budget=budget, live=live)
-
-
 def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
     """Compiles a segment, with the initial state drawn at its first call."""
-    problem = group.problem
+    problem = dataclasses.replace(group.problem, live_workers=plan.live.workers)
 
     def segment(shared, state, item):
         first, examples = shared
@@ -49,14 +41,9 @@ def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
         state = jax.lax.cond(first, lambda: train.init(problem, config, examples), lambda: state)
         return train.segment(problem, config, state, examples, shards)
 
-    def batched(shape):
-        return jax.ShapeDtypeStruct((plan.batch, *shape.shape), shape.dtype)
-
-    scalars = jax.tree.map(lambda leaf: leaf[0], stack_configs(group.configs[:1]))
-    state = jax.eval_shape(functools.partial(train.init, problem), scalars, group.examples)
-    state, items = jax.tree.map(batched, (state, (scalars, group.shards[0])))
+    state, items = batch_shapes(group, plan.batch)
     compiled = devices_lib.compile_over_configs(
-        segment, (False, group.examples), state, items, mesh=mesh, live=plan.live
+        segment, (False, group.examples), state, items, mesh=mesh, live=plan.live.configs
     )
     examples = devices_lib.place(group.examples, mesh, split=False)
     return Program(
@@ -64,7 +51,17 @@ def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
     )
 
 
-def place_items(group: Group, places: np.ndarray, mesh: Any) -> Any:
+def batch_shapes(group: Group, batch: int) -> tuple[Any, Any]:
+    """Shapes of the state of that many configs, and of the configs and their shards."""
+    config = jax.tree.map(lambda leaf: leaf[0], stack_configs(group.configs[:1]))
+    state = jax.eval_shape(functools.partial(train.init, group.problem), config, group.examples)
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((batch, *leaf.shape), leaf.dtype),
+        (state, (config, group.shards[0])),
+    )
+
+
+def place_items(group: Group, places: Sequence[int] | np.ndarray, mesh: Any) -> Any:
     """The configs at these places of the group, and their shards, on the devices."""
     configs = stack_configs([group.configs[i] for i in places])
-    return devices_lib.place((configs, group.shards[places]), mesh, split=True)
+    return devices_lib.place((configs, group.shards[np.asarray(places)]), mesh, split=True)

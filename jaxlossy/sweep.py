@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from jaxlossy import checkpoint, program, results, train
+from jaxlossy import checkpoint, memory, program, results, train, tuning
 from jaxlossy import data as data_lib
 from jaxlossy import devices as devices_lib
 from jaxlossy.config import Config
@@ -160,16 +160,24 @@ def _run_group(run: _Run, group: Group) -> None:
     config, layout = group.configs[0], group.problem.layout
     devices = run.devices[: len(group.configs)]
     budget = run.memory_budget or devices_lib.memory_budget(devices)
-    # Planned for the whole group, so that a resumed sweep cuts the same batches.
-    plan = program.plan_group(group, len(group.configs), devices, budget)
     run.say(
         f"{left.size} configs: {config.model} on {config.data}, {config.aggregation}, "
         f"{config.workers} workers; {layout.num_parameters:,} parameters in "
         f"{layout.num_packets} packets of {layout.size}"
     )
+    cost = memory.footprint(group.problem, config, group.examples, group.shards[0])
+    start = time.perf_counter()
+    live = tuning.choose_live(group, devices, cost, budget)
+    if (seconds := time.perf_counter() - start) > 1:
+        run.say(f"  measured what to advance together in {seconds:.1f} s")
+    # Planned for the whole group, so that a resumed sweep cuts the same batches.
+    plan = devices_lib.plan_batches(
+        len(group.configs), len(devices), cost, budget=budget, live=live
+    )
     run.say(
-        f"  batches of {plan.batch} configs, {plan.live} live on each of {len(devices)} device(s); "
-        f"about {_size(plan.estimated_bytes)} of {_size(budget)} each"
+        f"  batches of {plan.batch} configs, {plan.live.configs} x {plan.live.workers} replicas "
+        f"live on each of {len(devices)} device(s); about "
+        f"{_size(plan.estimated_bytes)} of {_size(budget)} each"
         + (", which may not be enough" if plan.estimated_bytes > budget else "")
     )
     start = time.perf_counter()

@@ -8,6 +8,7 @@ strings segments together, and is the reference that a sweep of hundreds has to 
 import dataclasses
 import enum
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -118,6 +119,17 @@ def draw_delivered(
     return assignment, delivered, state
 
 
+def _over_replicas(problem: Problem, function: Callable[..., Any], *args: Any) -> Any:
+    """Maps a function over the leading axis of its arguments, `live_workers` at a time."""
+    replicas = jax.tree.leaves(args)[0].shape[0]
+    live = problem.live_workers or replicas
+    if live >= replicas:
+        return jax.vmap(function)(*args)
+    # A batch of one is not the same as none: its products would be batched, which is slower.
+    batch_size = live if live > 1 else None
+    return jax.lax.map(lambda args: function(*args), args, batch_size=batch_size)
+
+
 def step(
     problem: Problem,
     config: Config,
@@ -138,7 +150,8 @@ def step(
     def gradients(replicas, index):
         batch = draw_batch(config, shards, index)
         x, y = examples.train_x[batch], examples.train_y[batch]
-        losses, grads = jax.vmap(jax.value_and_grad(loss_of))(layout.unpack(replicas), x, y)
+        gradient = jax.value_and_grad(loss_of)
+        losses, grads = _over_replicas(problem, gradient, layout.unpack(replicas), x, y)
         return losses.mean(), grads
 
     def update(replicas, optimizer_state, grads):
@@ -180,25 +193,24 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
     # The mean model is evaluated as one more worker, in the same batched products.
     params = problem.layout.unpack(jnp.concatenate([mean, state.replicas]))
 
-    def score(params, x, y):
-        outputs = problem.model.apply(params, x)
-        scores = {"loss": problem.loss(outputs, y)}
-        if problem.classifies:
-            scores["accuracy"] = (outputs.argmax(axis=-1) == y).astype(jnp.float32)
-        return scores
+    def scores(params):
+        def chunk(part):
+            x, y, weight = part
+            outputs = problem.model.apply(params, x)
+            scores = {"loss": problem.loss(outputs, y)}
+            if problem.classifies:
+                scores["accuracy"] = (outputs.argmax(axis=-1) == y).astype(jnp.float32)
+            return jax.tree.map(lambda values: values @ weight, scores)
 
-    def chunk(part):
-        x, y, weight = part
-        scores = jax.vmap(score, in_axes=(0, None, None))(params, x, y)
-        return jax.tree.map(lambda values: values @ weight, scores)
+        parts = (examples.test_x, examples.test_y, examples.test_weight)
+        return jax.tree.map(lambda sums: sums.sum(axis=0), jax.lax.map(chunk, parts))
 
-    parts = (examples.test_x, examples.test_y, examples.test_weight)
-    sums = jax.lax.map(chunk, parts)
+    sums = _over_replicas(problem, scores, params)
     apart = (state.replicas - mean).reshape(-1)
     # As a product: XLA's CPU backend sums so many numbers to one some ten times slower.
     result = {"disagreement": jnp.vdot(apart, apart) / state.replicas.shape[0]}
     for name, values in sums.items():
-        values = values.sum(axis=0) / examples.test_weight.sum()
+        values = values / examples.test_weight.sum()
         result |= {f"test_{name}": values[0], f"replica_test_{name}": values[1:].mean()}
     return result
 

@@ -11,7 +11,7 @@ from flax import nnx
 from problems import SMALL, small_data
 
 import jaxlossy
-from jaxlossy import checkpoint, devices, memory, results, train
+from jaxlossy import checkpoint, devices, memory, results, train, tuning
 from jaxlossy.aggregation import Aggregation
 from jaxlossy.channel import Channel, Delivered
 from jaxlossy.config import FIELDS
@@ -48,8 +48,9 @@ def footprint_of(**fields):
 def tight_budget():
     """Bytes that let each of two devices take two configs at once, of the small problem."""
     one = footprint_of()
-    budget = one.shared + 2 * (one.held + one.working)
-    assert devices.plan_batches(15, 2, one, budget=budget, live=2).batch == 4
+    live = devices.Live(2, 4)
+    budget = one.total(live, 2)
+    assert devices.plan_batches(15, 2, one, budget=budget, live=live).batch == 4
     return budget
 
 
@@ -106,7 +107,7 @@ def test_small_batches_equal_large_ones_and_the_ragged_last_one_compiles_nothing
     monkeypatch.setattr(devices, "compile_over_configs", counting)
     sweep = {"drop_probability": (0.0, 0.2, 0.4), "seed": tuple(range(5))}
     whole = run(sweep)  # 15 configs are a ragged last batch of 3 behind three of 4
-    monkeypatch.setattr(devices, "max_live", lambda *_: 2)
+    monkeypatch.setattr(tuning, "choose_live", lambda *_: devices.Live(2, 4))
     assert_same(run(sweep, memory_budget=tight_budget()), whole)
     assert len(compiled) == 2  # one for each of the two sweeps
 
@@ -137,7 +138,7 @@ def test_a_group_is_traced_once_whatever_is_in_it(monkeypatch):
         run(points, model=model, memory_budget=tight_budget())
         return len(traces)
 
-    monkeypatch.setattr(devices, "max_live", lambda *_: 2)
+    monkeypatch.setattr(tuning, "choose_live", lambda *_: devices.Live(2, 4))
     assert count_traces(2) == count_traces(30)
 
 
@@ -178,7 +179,7 @@ def test_results_survive_the_disk(tmp_path, grid_results):
 
 
 def test_an_interrupted_sweep_goes_on_where_it_was(tmp_path, monkeypatch, grid_results):
-    monkeypatch.setattr(devices, "max_live", lambda *_: 2)
+    monkeypatch.setattr(tuning, "choose_live", lambda *_: devices.Live(2, 4))
     options = {"workdir": tmp_path, "memory_budget": tight_budget()}
     save, saved = results.save, []
 
@@ -397,19 +398,22 @@ def test_the_footprint_covers_the_state_and_grows_with_it():
     assert plain.held > 2 * replicas
     assert momentum.held > plain.held + replicas
     assert wide.held > 50 * plain.held
-    assert wide.working > 50 * plain.working
+    everyone = devices.Live(1, 4)
+    assert wide.working(everyone) > 50 * plain.working(everyone)
+    assert plain.working(everyone) < 4 * plain.working(devices.Live(1, 1))
 
 
 @pytest.mark.parametrize("num_configs", [1, 7, 240, 1001])
 @pytest.mark.parametrize("num_devices", [1, 2, 8])
 @pytest.mark.parametrize("budget", [0, 400, 10_000, 10**9])
-@pytest.mark.parametrize("live", [None, 16])
+@pytest.mark.parametrize("live", [devices.Live(1000, 4), devices.Live(16, 4), devices.Live(1, 1)])
 def test_plans_cover_all_configs_within_the_budget(num_configs, num_devices, budget, live):
-    cost = devices.Footprint(held=10, working=30, shared=100)
+    cost = devices.Footprint(held=10, config=10, replica=5, shared=100)
     plan = devices.plan_batches(num_configs, num_devices, cost, budget=budget, live=live)
     assert plan.batch * plan.num_batches >= num_configs
     assert plan.batch * (plan.num_batches - 1) < num_configs
-    assert plan.batch % (num_devices * plan.live) == 0
+    assert plan.batch % (num_devices * plan.live.configs) == 0
+    assert plan.live.workers == live.workers
     if budget >= 140:
         assert plan.estimated_bytes <= budget
     else:

@@ -1,0 +1,180 @@
+"""How many replicas a device advances together: measured once per device and model, then kept.
+
+More of them make fewer, larger operations of a step; fewer of them leave its numbers in the cache.
+Which counts for more depends on the device and on the model, so a sweep long enough to gain from it
+starts by trying.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxlossy import devices as devices_lib
+from jaxlossy import memory, program, train
+from jaxlossy.devices import Footprint, Live
+from jaxlossy.files import replacing
+from jaxlossy.grid import Group
+
+#: Working bytes that a CPU device starts from; beyond them the cache is left. BUILD_NOTES.md has
+#: the measurement. Accelerators start from all that fits.
+CPU_LIVE_BYTES = 24 * 2**20
+#: A sweep of less than this many seconds, at these FLOP/s of a device, is not worth measuring for.
+WORTH_SECONDS, CPU_FLOPS, ACCELERATOR_FLOPS = 60.0, 1e10, 5e12
+#: How much faster another choice has to be, and how long a choice is measured at least.
+GAIN, MEASURE_SECONDS = 1.03, 0.3
+#: Where choices are kept, beside the compiled programs.
+FILE = "live.json"
+
+
+def choices(workers: int, configs: int) -> list[Live]:
+    """From a single replica to all replicas of that many configs, doubling.
+
+    >>> [tuple(live) for live in choices(4, 5)]
+    [(1, 1), (1, 2), (1, 4), (2, 4), (4, 4), (5, 4)]
+    """
+    divisors = [n for n in range(1, workers) if workers % n == 0]
+    powers = [2**n for n in range(configs.bit_length()) if 2**n < configs]
+    return [*(Live(1, n) for n in divisors), *(Live(n, workers) for n in [*powers, configs])]
+
+
+def choose_live(
+    group: Group, devices: Sequence[Any], cost: Footprint, budget: int, *, always: bool = False
+) -> Live:
+    """What a device should advance together of a group.
+
+    Choices are tried upwards and downwards from a first guess, as long as they get faster. The
+    best is kept for the process, and in JAX's compilation cache directory if there is one.
+
+    Args:
+      group: what to train.
+      devices: that share its configs.
+      cost: of a config.
+      budget: bytes on each device.
+      always: measure also where the sweep is too short to gain by it.
+    """
+    each = math.ceil(len(group.configs) / len(devices))
+    everything = choices(group.configs[0].workers, each)
+    options = [o for o in everything if cost.total(o, o.configs) <= budget] or everything[:1]
+    guess = first_guess(devices[0].platform, cost, options)
+    key = _key(group, devices[0], options)
+    kept = _load()
+    if key in kept:
+        return Live(*kept[key])
+    if len(options) == 1 or not (always or _worth_measuring(group, devices)):
+        return guess
+    best = climb(options, options.index(guess), functools.partial(_seconds, group, devices))
+    _keep(key, best)
+    return best
+
+
+def first_guess(platform: str, cost: Footprint, options: Sequence[Live]) -> Live:
+    """The largest choice whose working bytes stay within what is known to be good."""
+    if platform != "cpu":
+        return options[-1]
+    within = [o for o in options if cost.working(o) <= CPU_LIVE_BYTES]
+    return (within or options)[-1 if within else 0]
+
+
+def climb(options: Sequence[Live], start: int, seconds: Callable[[Live], float]) -> Live:
+    """The fastest choice on the way up from the start, or else on the way down.
+
+    >>> time = {1: 3.0, 2: 2.0, 4: 1.5, 8: 1.6}
+    >>> climb(list(time), 1, time.get)
+    4
+    """
+    best, least = start, seconds(options[start])
+    for direction in (1, -1):
+        place = start + direction
+        while 0 <= place < len(options):
+            found = seconds(options[place])
+            if found * GAIN > least:
+                break
+            best, least = place, found
+            place += direction
+        if best != start:
+            break
+    return options[best]
+
+
+def _worth_measuring(group: Group, devices: Sequence[Any]) -> bool:
+    config = group.configs[0]
+    steps = len(group.configs) * config.workers * config.steps * config.local_steps
+    rate = len(devices) * (CPU_FLOPS if devices[0].platform == "cpu" else ACCELERATOR_FLOPS)
+    flops = memory.gradient_flops(group.problem, config, group.examples)
+    return steps * flops / rate > WORTH_SECONDS
+
+
+def _seconds(group: Group, devices: Sequence[Any], live: Live) -> float:
+    """Time of one step of one config where every device advances that much of them."""
+    problem = dataclasses.replace(group.problem, live_workers=live.workers)
+    places = [n % len(group.configs) for n in range(len(devices) * live.configs)]
+
+    def steps(shared, state, item):
+        count, examples = shared
+        config, shards = item
+        with jax.default_matmul_precision(config.matmul_precision):
+            state = jax.lax.fori_loop(
+                0, count, lambda _, s: train.step(problem, config, s, examples, shards)[0], state
+            )
+        return state, ()
+
+    mesh = devices_lib.config_mesh(devices)
+    examples = devices_lib.place(group.examples, mesh, split=False)
+    items = program.place_items(group, places, mesh)
+    shapes = program.batch_shapes(group, len(places))
+    state = devices_lib.zeros(shapes[0], mesh)
+    compiled = devices_lib.compile_over_configs(
+        steps, (0, examples), *shapes, mesh=mesh, live=live.configs
+    )
+    elapsed, count = 0.0, 0
+    while elapsed < MEASURE_SECONDS:
+        count = max(1, 2 * count)
+        begin = time.perf_counter()
+        state, _ = jax.block_until_ready(compiled((count, examples), state, items))
+        elapsed = time.perf_counter() - begin
+    return elapsed / (count * len(places))
+
+
+def _key(group: Group, device: Any, options: Sequence[Live]) -> str:
+    """Names what a choice depends on; the same name for another program would only cost speed."""
+    config, layout, examples = group.configs[0], group.problem.layout, group.examples
+    parts = (
+        (jax.__version__, device.device_kind, tuple(options[-1]), config.workers),
+        (config.model, config.batch_size, config.optimizer, config.aggregation, config.channel),
+        (layout.shapes, str(layout.dtypes), layout.size, config.matmul_precision),
+        (examples.train_x.shape[1:], str(examples.train_x.dtype)),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+_measured: dict[str, Live] = {}
+
+
+def _file() -> Path | None:
+    directory = jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]
+    return Path(directory) / FILE if directory else None
+
+
+def _load() -> dict[str, Any]:
+    path = _file()
+    try:
+        return {**json.loads(path.read_text()), **_measured} if path else dict(_measured)
+    except (OSError, ValueError):
+        return dict(_measured)  # not there yet, or not ours: it is only a cache
+
+
+def _keep(key: str, live: Live) -> None:
+    kept, path = _load(), _file()
+    _measured[key] = live
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps({**kept, key: live}, indent=1))

@@ -1,0 +1,56 @@
+"""The convolution against flax's own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from jaxlossy.convolution import Conv
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("shape", [(9, 2), (6, 5, 3), (4, 4, 4, 1), (1, 1, 2)])
+def test_values_and_gradients_are_those_of_a_convolution(shape, stride, use_bias):
+    space = len(shape) - 1
+    ours = Conv(4, stride, use_bias)
+    flax = nn.Conv(4, (3,) * space, stride, padding=1, use_bias=use_bias)
+    x = jax.random.normal(jax.random.key(0), (2, *shape))
+    params = flax.init(jax.random.key(1), x)["params"]
+    if use_bias:
+        params = {**params, "bias": jnp.arange(4.0)}
+    flat = {**params, "kernel": params["kernel"].reshape(-1, 4)}
+    drawn = ours.init(jax.random.key(1), x)["params"]
+    assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, flat)
+    assert drawn["kernel"].std() == pytest.approx((1 / len(flat["kernel"])) ** 0.5, rel=0.3)
+
+    def of(module, params):
+        def loss(params, x):
+            y = module.apply({"params": params}, x)
+            return (jnp.sin(y)).sum(), y
+
+        (_, y), grads = jax.value_and_grad(loss, (0, 1), has_aux=True)(params, x)
+        return y, grads
+
+    (result, (of_params, of_x)), (expected, (flax_params, flax_x)) = (
+        of(ours, flat),
+        of(flax, params),
+    )
+    flax_params = {**flax_params, "kernel": flax_params["kernel"].reshape(-1, 4)}
+    tolerance = {"rtol": 1e-4, "atol": 1e-4}
+    np.testing.assert_allclose(result, expected, **tolerance)
+    np.testing.assert_allclose(of_x, flax_x, **tolerance)
+    for name, value in of_params.items():
+        np.testing.assert_allclose(value, flax_params[name], **tolerance)
+
+
+def test_forward_over_a_batch_of_kernels():
+    """Every replica has a kernel of its own."""
+    x = jax.random.normal(jax.random.key(0), (3, 2, 5, 4, 2))
+    module = Conv(3)
+    params = jax.vmap(module.init)(jax.random.split(jax.random.key(1), 3), x)
+    together = jax.vmap(module.apply)(params, x)
+    for i in range(3):
+        alone = module.apply(jax.tree.map(lambda leaf, i=i: leaf[i], params), x[i])
+        np.testing.assert_allclose(together[i], alone, rtol=1e-5, atol=1e-6)
