@@ -8,6 +8,7 @@ optimizer.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -46,11 +47,31 @@ def average_arrived(
     Array([2., 3., 2.], dtype=float32)
     """
     count = delivered.up.sum(axis=0, keepdims=True, dtype=packets.dtype)
-    # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
-    arrived = jnp.where(delivered.up[:, :, None], packets, 0)
-    average = arrived.sum(axis=0, keepdims=True) / jnp.maximum(count, 1)[:, :, None]
+    total = jax.lax.platform_dependent(
+        packets, delivered.up, cpu=_sum_arrived_one_by_one, default=_sum_arrived
+    )
+    average = total[None] / jnp.maximum(count, 1)[:, :, None]
     received = delivered.down & (count > 0)
     return jnp.where(received[:, :, None], average, packets)
+
+
+def _sum_arrived(packets, arrived):
+    # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
+    return jnp.where(arrived[:, :, None], packets, 0).sum(axis=0)
+
+
+def _sum_arrived_one_by_one(packets, arrived):
+    """The same for XLA's CPU backend, which would write out all that arrived before it sums.
+
+    Indexed in a loop, not scanned: a scan of a batch of configs would transpose all replicas first.
+    """
+
+    def add(worker, total):
+        one, here = (jax.lax.dynamic_index_in_dim(a, worker, 0, False) for a in (packets, arrived))
+        return total + jnp.where(here[:, None], one, 0)
+
+    zero = jnp.zeros_like(packets[0])
+    return jax.lax.fori_loop(0, packets.shape[0], add, zero, unroll=4)
 
 
 def _rps(payload: str) -> Aggregation:

@@ -33,37 +33,46 @@ class Conv(nn.Module):
     def __call__(self, x):
         shape = (3 ** (x.ndim - 2) * x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
-        x = conv(x, kernel) if self.stride == 1 else strided_conv(x, kernel, self.stride)
+        x = conv(x, kernel, self.stride)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, shape[1:])
             x = x + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
         return x
 
 
-@jax.custom_vjp
-def conv(x: Signal, kernel: Kernel) -> Signal:
-    """A 3-wide convolution with zero padding 1 along every spatial axis, as one matrix product.
+def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
+    """A 3-wide convolution with zero padding 1 along every spatial axis, channels last.
 
-    The product is of three copies of the input, shifted along the last spatial axis, and gives what
-    every tap along the other axes adds to the output: with two axes 3 times the input is copied,
-    not 9 times, and narrow matrices become wider. The gradient has the same form, which automatic
-    differentiation would not find.
+    A product of copies of the input for all taps with the kernel; or, where that is less to copy
+    (as many channels as features, and more than one spatial axis), ``_conv_by_rows``.
 
     Args:
-      x: channels last.
+      x: the input.
       kernel: as of ``nn.Conv``, its leading axes flattened.
+      stride: along every spatial axis.
 
     >>> conv(jnp.ones((1, 3, 4, 1)), jnp.ones((9, 1)))[0, :, :, 0]
     Array([[4., 6., 6., 4.],
            [6., 9., 9., 6.],
            [4., 6., 6., 4.]], dtype=float32)
     """
+    if stride == 1 and x.ndim > 3 and x.shape[-1] >= kernel.shape[1]:
+        return _conv_by_rows(x, kernel)
+    return _unfold(x, range(1, x.ndim - 1), stride=stride) @ kernel
+
+
+@jax.custom_vjp
+def _conv_by_rows(x, kernel):
+    """The product is of three copies of the input, shifted along the last spatial axis only, and
+    gives what every tap along the other axes adds to the output. Narrow matrices become wider. The
+    gradient has the same form, which automatic differentiation would not find.
+    """
     *others, last = range(1, x.ndim - 1)
     return _fold(_unfold(x, [last]) @ _wide(kernel, len(others)), others)
 
 
 def _forward(x, kernel):
-    return conv(x, kernel), (x, kernel)
+    return _conv_by_rows(x, kernel), (x, kernel)
 
 
 def _backward(saved, gradient):
@@ -79,12 +88,7 @@ def _backward(saved, gradient):
     return of_x, of_kernel
 
 
-conv.defvjp(_forward, _backward)
-
-
-def strided_conv(x: Signal, kernel: Kernel, stride: int) -> Signal:
-    """As ``conv``, but only every `stride`-th output along every axis; copies for all taps."""
-    return _unfold(x, range(1, x.ndim - 1), stride=stride) @ kernel
+_conv_by_rows.defvjp(_forward, _backward)
 
 
 def _shifts(x: Signal, axes: Sequence[int], stride: int = 1) -> list[Signal]:

@@ -23,9 +23,9 @@ from jaxlossy.devices import Footprint, Live
 from jaxlossy.files import replacing
 from jaxlossy.grid import Group
 
-#: Working bytes that a CPU device starts from; beyond them the cache is left. BUILD_NOTES.md has
-#: the measurement. Accelerators start from all that fits.
-CPU_LIVE_BYTES = 24 * 2**20
+#: Working bytes that a CPU device starts from: of several configs, and of a single one.
+#: BUILD_NOTES.md has the measurements; accelerators start from all that fits.
+CPU_CONFIGS_BYTES, CPU_WORKERS_BYTES = 4 * 2**20, 12 * 2**20
 #: A sweep of less than this many seconds, at these FLOP/s of a device, is not worth measuring for.
 WORTH_SECONDS, CPU_FLOPS, ACCELERATOR_FLOPS = 60.0, 1e10, 5e12
 #: How much faster another choice has to be, and how long a choice is measured at least.
@@ -79,8 +79,11 @@ def first_guess(platform: str, cost: Footprint, options: Sequence[Live]) -> Live
     """The largest choice whose working bytes stay within what is known to be good."""
     if platform != "cpu":
         return options[-1]
-    within = [o for o in options if cost.working(o) <= CPU_LIVE_BYTES]
-    return (within or options)[-1 if within else 0]
+    best = options[0]
+    for live in options:
+        if cost.working(live) <= (CPU_CONFIGS_BYTES if live.configs > 1 else CPU_WORKERS_BYTES):
+            best = live
+    return best
 
 
 def climb(options: Sequence[Live], start: int, seconds: Callable[[Live], float]) -> Live:
