@@ -15,6 +15,9 @@ from jaxtyping import Array, Float
 from jaxlossy.channel import Delivered
 from jaxlossy.config import Config
 
+#: Bytes of all workers' copies of a run of packets, on CPUs; measured in BUILD_NOTES.md.
+RUN_BYTES = 768 * 2**10
+
 
 class Aggregation(NamedTuple):
     """A rule.
@@ -46,32 +49,54 @@ def average_arrived(
     >>> average_arrived(jnp.array([[[1.0]], [[3.0]], [[8.0]]]), Delivered(up, down)).ravel()
     Array([2., 3., 2.], dtype=float32)
     """
-    count = delivered.up.sum(axis=0, keepdims=True, dtype=packets.dtype)
-    total = jax.lax.platform_dependent(
-        packets, delivered.up, cpu=_sum_arrived_one_by_one, default=_sum_arrived
+    return jax.lax.platform_dependent(
+        packets, delivered, cpu=_average_run_by_run, default=_average_at_once
     )
+
+
+def _average_at_once(packets, delivered):
+    # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
+    total = jnp.where(delivered.up[:, :, None], packets, 0).sum(axis=0)
+    return _receive(packets, total, delivered)
+
+
+def _average_run_by_run(packets, delivered):
+    """The same for XLA's CPU backend, which would write out all that arrived before it sums.
+
+    Workers are added one by one, indexed in a loop: a scan over a batch of configs would transpose
+    all replicas first. Runs of packets are so short that the cache still has them at the end.
+    """
+    workers, num_packets, length = packets.shape
+    size = min(num_packets, max(1, RUN_BYTES // (workers * length * packets.dtype.itemsize)))
+
+    def average_run(packets, start, size):
+        def part(array):
+            return jax.lax.dynamic_slice_in_dim(array, start, size, axis=1)
+
+        masks = Delivered(*map(part, delivered))
+
+        def add(worker, total):
+            one = jax.lax.dynamic_slice(packets, (worker, start, 0), (1, size, length))[0]
+            here = jax.lax.dynamic_index_in_dim(masks.up, worker, keepdims=False)
+            return total + jnp.where(here[:, None], one, 0)
+
+        total = jnp.zeros((size, length), packets.dtype)
+        total = jax.lax.fori_loop(0, workers, add, total, unroll=4)
+        run = _receive(part(packets), total, masks)
+        return jax.lax.dynamic_update_slice_in_dim(packets, run, start, axis=1)
+
+    whole = num_packets // size
+    packets = jax.lax.fori_loop(0, whole, lambda i, p: average_run(p, i * size, size), packets)
+    left = num_packets - whole * size
+    return average_run(packets, whole * size, left) if left else packets
+
+
+def _receive(packets, total, delivered):
+    """What every worker holds, from the sum of what arrived at the servers."""
+    count = delivered.up.sum(axis=0, keepdims=True, dtype=packets.dtype)
     average = total[None] / jnp.maximum(count, 1)[:, :, None]
     received = delivered.down & (count > 0)
     return jnp.where(received[:, :, None], average, packets)
-
-
-def _sum_arrived(packets, arrived):
-    # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
-    return jnp.where(arrived[:, :, None], packets, 0).sum(axis=0)
-
-
-def _sum_arrived_one_by_one(packets, arrived):
-    """The same for XLA's CPU backend, which would write out all that arrived before it sums.
-
-    Indexed in a loop, not scanned: a scan of a batch of configs would transpose all replicas first.
-    """
-
-    def add(worker, total):
-        one, here = (jax.lax.dynamic_index_in_dim(a, worker, 0, False) for a in (packets, arrived))
-        return total + jnp.where(here[:, None], one, 0)
-
-    zero = jnp.zeros_like(packets[0])
-    return jax.lax.fori_loop(0, packets.shape[0], add, zero, unroll=4)
 
 
 def _rps(payload: str) -> Aggregation:

@@ -165,3 +165,10 @@ def compile_over_configs(
         check_vma=False,  # nothing is communicated, so there is nothing to check
     )
     return jax.jit(mapped, donate_argnums=1).lower(shared, state, items).compile()
+
+
+def peak_bytes(compiled: Any) -> int:
+    """Memory of one device while a program runs: what goes in and out, and what is in between."""
+    found = compiled.memory_analysis()
+    once = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    return once + found.temp_size_in_bytes

@@ -12,6 +12,9 @@ from jaxlossy.config import Config
 from jaxlossy.devices import Footprint
 from jaxlossy.problem import Examples, Problem
 
+#: What a gradient takes in fact: XLA copies some arrays into other layouts (see BUILD_NOTES.md).
+COPIES = 1.15
+
 
 def num_bytes(tree: Any) -> int:
     """Bytes of all arrays (or shapes) of a tree.
@@ -27,22 +30,20 @@ def footprint(problem: Problem, config: Config, examples: Examples, shards: Any)
     """Bytes of one config: what a batch holds of it, and what it takes while it is live.
 
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
-    batches and a few copies of its replicas; and for every live replica the larger of what a
-    gradient computes in all (an upper bound: the compiler frees some of it early) and the two
-    largest arrays of an evaluation.
+    batches and a few copies of its replicas; and for every live replica the most that a gradient
+    or an evaluation has at once, operation after operation (the compiler merges some of them).
     """
     state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
     _, report = jax.eval_shape(
         functools.partial(train.segment, problem), config, state, examples, shards
     )
     gradient, shapes = _gradient(problem, config, examples)
-    training = sum(_intermediates(gradient, *shapes))
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
-    largest = sorted(_intermediates(problem.model.apply, shapes[0], chunk))[-2:]
+    evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk))
     return Footprint(
         held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
         config=config.workers * num_bytes(shapes[1:]) + 4 * num_bytes(state.replicas),
-        replica=max(training, sum(largest)),
+        replica=int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation)),
         shared=num_bytes(examples),
     )
 
@@ -67,15 +68,25 @@ def _gradient(problem: Problem, config: Config, examples: Examples) -> tuple[Cal
     return gradient, (jax.eval_shape(problem.model.init, jax.random.key(0), x), x, y)
 
 
-def _intermediates(function: Callable, *shapes: Any) -> list[int]:
-    """Bytes of every array that a function computes on its way, inside called functions too."""
+def most_at_once(jaxpr: Any) -> int:
+    """The most bytes that a jaxpr has computed and still needs, one operation after another.
 
-    def walk(jaxpr):
-        for eqn in jaxpr.eqns:
-            inner = [p.jaxpr for p in eqn.params.values() if hasattr(p, "jaxpr")]
-            for called in inner:
-                yield from walk(called)
-            if not inner:
-                yield from (num_bytes(variable.aval) for variable in eqn.outvars)
+    Args:
+      jaxpr: from ``jax.make_jaxpr``; its arguments are not counted.
 
-    return list(walk(jax.make_jaxpr(function)(*shapes).jaxpr))
+    >>> import jax.numpy as jnp
+    >>> most_at_once(jax.make_jaxpr(lambda x: jnp.sin(jnp.cos(jnp.exp(x))))(jnp.zeros(100)))
+    800
+    """
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    last = {v: i for i, eqn in enumerate(jaxpr.eqns) for v in eqn.invars if not hasattr(v, "val")}
+    last |= dict.fromkeys((v for v in jaxpr.outvars if not hasattr(v, "val")), len(jaxpr.eqns))
+    alive, most = {}, 0
+    for place, eqn in enumerate(jaxpr.eqns):
+        sizes = {variable: num_bytes(variable.aval) for variable in eqn.outvars}
+        called = [p for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+        inside = max(map(most_at_once, called), default=0)
+        most = max(most, sum(alive.values()) + max(inside, sum(sizes.values())))
+        alive |= sizes
+        alive = {v: size for v, size in alive.items() if last.get(v, -1) > place}
+    return most

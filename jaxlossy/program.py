@@ -23,12 +23,14 @@ class Program(NamedTuple):
       state: shapes of a batch's state.
       plan: how the group runs.
       mesh: the devices.
+      peak_bytes: memory of one device while a batch runs, as the compiler laid it out.
     """
 
     run: Callable[[bool, Any, Any], tuple[Any, Any]]
     state: Any
     plan: devices_lib.Plan
     mesh: Any
+    peak_bytes: int
 
 
 def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
@@ -47,8 +49,33 @@ def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
     )
     examples = devices_lib.place(group.examples, mesh, split=False)
     return Program(
-        lambda first, state, items: compiled((first, examples), state, items), state, plan, mesh
+        run=lambda first, state, items: compiled((first, examples), state, items),
+        state=state,
+        plan=plan,
+        mesh=mesh,
+        peak_bytes=devices_lib.peak_bytes(compiled),
     )
+
+
+def compile_steps(group: Group, live: devices_lib.Live, batch: int, mesh: Any) -> Callable:
+    """Compiles training alone, to be timed: ``state = run(count, state, items)``, state donated."""
+    problem = dataclasses.replace(group.problem, live_workers=live.workers)
+
+    def steps(shared, state, item):
+        count, examples = shared
+        config, shards = item
+
+        def step(_, state):
+            return train.step(problem, config, state, examples, shards)[0]
+
+        with jax.default_matmul_precision(config.matmul_precision):
+            return jax.lax.fori_loop(0, count, step, state), ()
+
+    compiled = devices_lib.compile_over_configs(
+        steps, (0, group.examples), *batch_shapes(group, batch), mesh=mesh, live=live.configs
+    )
+    examples = devices_lib.place(group.examples, mesh, split=False)
+    return lambda count, state, items: compiled((count, examples), state, items)[0]
 
 
 def batch_shapes(group: Group, batch: int) -> tuple[Any, Any]:

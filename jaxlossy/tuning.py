@@ -5,7 +5,6 @@ Which counts for more depends on the device and on the model, so a sweep long en
 starts by trying.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -18,7 +17,7 @@ from typing import Any
 import jax
 
 from jaxlossy import devices as devices_lib
-from jaxlossy import memory, program, train
+from jaxlossy import memory, program
 from jaxlossy.devices import Footprint, Live
 from jaxlossy.files import replacing
 from jaxlossy.grid import Group
@@ -117,31 +116,16 @@ def _worth_measuring(group: Group, devices: Sequence[Any]) -> bool:
 
 def _seconds(group: Group, devices: Sequence[Any], live: Live) -> float:
     """Time of one step of one config where every device advances that much of them."""
-    problem = dataclasses.replace(group.problem, live_workers=live.workers)
     places = [n % len(group.configs) for n in range(len(devices) * live.configs)]
-
-    def steps(shared, state, item):
-        count, examples = shared
-        config, shards = item
-        with jax.default_matmul_precision(config.matmul_precision):
-            state = jax.lax.fori_loop(
-                0, count, lambda _, s: train.step(problem, config, s, examples, shards)[0], state
-            )
-        return state, ()
-
     mesh = devices_lib.config_mesh(devices)
-    examples = devices_lib.place(group.examples, mesh, split=False)
+    run = program.compile_steps(group, live, len(places), mesh)
     items = program.place_items(group, places, mesh)
-    shapes = program.batch_shapes(group, len(places))
-    state = devices_lib.zeros(shapes[0], mesh)
-    compiled = devices_lib.compile_over_configs(
-        steps, (0, examples), *shapes, mesh=mesh, live=live.configs
-    )
+    state = devices_lib.zeros(program.batch_shapes(group, len(places))[0], mesh)
     elapsed, count = 0.0, 0
     while elapsed < MEASURE_SECONDS:
         count = max(1, 2 * count)
         begin = time.perf_counter()
-        state, _ = jax.block_until_ready(compiled((count, examples), state, items))
+        state = jax.block_until_ready(run(count, state, items))
         elapsed = time.perf_counter() - begin
     return elapsed / (count * len(places))
 

@@ -9,7 +9,7 @@ import reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxlossy import packets
+from jaxlossy import aggregation, packets
 from jaxlossy.aggregation import average_arrived
 from jaxlossy.channel import Delivered, bernoulli, transmit
 
@@ -135,3 +135,17 @@ def test_contraction_and_kick_agree_with_theory(placement, workers):
         error = samples.std(axis=0, ddof=1) / np.sqrt(trials)
         off = np.abs(samples.mean(axis=0) - expected)
         assert (off <= 4 * error + 1e-6).all(), (row, samples.mean(axis=0), error)
+
+
+@pytest.mark.parametrize("run_bytes", [1, 3 * 5 * 2 * 4, 10**6])
+def test_runs_of_packets_do_not_change_the_average(monkeypatch, run_bytes):
+    """One packet at a time, three of them with two left over, all of them at once."""
+    monkeypatch.setattr(aggregation, "RUN_BYTES", run_bytes)
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(5, 8, 2)).astype(np.float32)
+    up, down = rng.random((2, 5, 8)) > 0.5
+    values[~up] = np.where(rng.random((5, 8, 1)) > 0.5, np.inf, values)[~up]  # lost anyway
+    result = jax.jit(aggregation.average_arrived)(values, Delivered(up, down))
+    expected = aggregation._average_at_once(values, Delivered(up, down))
+    assert np.isfinite(result[down & up.any(axis=0)]).all()
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
