@@ -1,13 +1,14 @@
-"""Convolutions as matrix products, for kernels that differ from replica to replica.
+"""Convolutions for kernels that differ from replica to replica, in the form that suits the device.
 
-A native convolution of replicas with kernels of their own is a grouped one, and XLA's CPU backend
-is slow at those and at any convolution inside a loop body (jax#12868), where training always is.
-BUILD_NOTES.md has the measurements.
+Under vmap such convolutions become a grouped one, which is slow everywhere. On CPUs a loop over the
+replicas takes its place, and the gradient is written as convolutions with the axes in the order
+that XLA has a fast kernel for: inside a loop, where training always is, XLA does not reorder them
+(jax#12868), and its other kernel is some fifty times slower. Elsewhere a convolution is one matrix
+product over shifted copies. BUILD_NOTES.md has the measurements.
 """
 
 import functools
 import itertools
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -15,14 +16,13 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 Signal = Float[Array, "batch ... channels"]
-Kernel = Float[Array, "taps_channels features"]
+Kernel = Float[Array, "*taps channels features"]
 
 
 class Conv(nn.Module):
     """A 3-wide convolution with zero padding 1 along every spatial axis, channels last.
 
-    The same function and initial weights' distribution as ``nn.Conv``, the leading axes of its
-    kernel flattened.
+    The same function, parameters and initial weights as ``nn.Conv``.
     """
 
     features: int
@@ -31,11 +31,11 @@ class Conv(nn.Module):
 
     @nn.compact
     def __call__(self, x):
-        shape = (3 ** (x.ndim - 2) * x.shape[-1], self.features)
+        shape = (*[3] * (x.ndim - 2), x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
         x = conv(x, kernel, self.stride)
         if self.use_bias:
-            bias = self.param("bias", nn.initializers.zeros, shape[1:])
+            bias = self.param("bias", nn.initializers.zeros, (self.features,))
             x = x + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
         return x
 
@@ -43,89 +43,87 @@ class Conv(nn.Module):
 def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
     """A 3-wide convolution with zero padding 1 along every spatial axis, channels last.
 
-    A product of copies of the input for all taps with the kernel; or, where that is less to copy
-    (as many channels as features, and more than one spatial axis), ``_conv_by_rows``.
-
     Args:
       x: the input.
-      kernel: as of ``nn.Conv``, its leading axes flattened.
+      kernel: three taps along every spatial axis.
       stride: along every spatial axis.
 
-    >>> conv(jnp.ones((1, 3, 4, 1)), jnp.ones((9, 1)))[0, :, :, 0]
+    >>> conv(jnp.ones((1, 3, 4, 1)), jnp.ones((3, 3, 1, 1)))[0, :, :, 0]
     Array([[4., 6., 6., 4.],
            [6., 9., 9., 6.],
            [4., 6., 6., 4.]], dtype=float32)
     """
-    if stride == 1 and x.ndim > 3 and x.shape[-1] >= kernel.shape[1]:
-        return _conv_by_rows(x, kernel)
-    return _unfold(x, range(1, x.ndim - 1), stride=stride) @ kernel
+    return jax.lax.platform_dependent(
+        x,
+        kernel,
+        cpu=functools.partial(_native_conv, stride),
+        default=functools.partial(_product, stride),
+    )
 
 
-@jax.custom_vjp
-def _conv_by_rows(x, kernel):
-    """The product is of three copies of the input, shifted along the last spatial axis only, and
-    gives what every tap along the other axes adds to the output. Narrow matrices become wider. The
-    gradient has the same form, which automatic differentiation would not find.
-    """
-    *others, last = range(1, x.ndim - 1)
-    return _fold(_unfold(x, [last]) @ _wide(kernel, len(others)), others)
-
-
-def _forward(x, kernel):
-    return _conv_by_rows(x, kernel), (x, kernel)
-
-
-def _backward(saved, gradient):
-    x, kernel = saved
-    *others, last = range(1, x.ndim - 1)
-    # Folding is the transpose of unfolding, and the other way round, with the shifts reversed.
-    copies, gradients = _unfold(x, [last]), _unfold(gradient, others, reverse=True)
-    of_x = _fold(gradients @ _wide(kernel, len(others)).T, [last], reverse=True)
-    summed = tuple(range(x.ndim - 1))
-    of_wide = jnp.tensordot(copies, gradients, (summed, summed))
-    taps = of_wide.reshape(of_wide.shape[0], -1, kernel.shape[1]).swapaxes(0, 1)
-    of_kernel = taps.reshape(kernel.shape)
-    return of_x, of_kernel
-
-
-_conv_by_rows.defvjp(_forward, _backward)
-
-
-def _shifts(x: Signal, axes: Sequence[int], stride: int = 1) -> list[Signal]:
-    """Its values one before, at and one after each place along some axes, all combinations."""
-    padded = jnp.pad(x, [(1, 1) if axis in axes else (0, 0) for axis in range(x.ndim)])
+def _product(stride, x, kernel):
+    """One matrix product over the copies of the input that the taps see."""
+    space = x.shape[1:-1]
+    padded = jnp.pad(x, [(0, 0), *[(1, 1)] * len(space), (0, 0)])
     copies = []
-    for corner in itertools.product(range(3), repeat=len(axes)):
-        start = dict(zip(axes, corner, strict=True))
-        copies.append(
-            padded[
-                tuple(
-                    slice(start[axis], start[axis] + x.shape[axis], stride)
-                    if axis in start
-                    else slice(None)
-                    for axis in range(x.ndim)
-                )
-            ]
-        )
-    return copies
+    for corner in itertools.product(range(3), repeat=len(space)):
+        window = zip(corner, space, strict=True)
+        copies.append(padded[:, *(slice(at, at + size, stride) for at, size in window)])
+    return jnp.concatenate(copies, axis=-1) @ kernel.reshape(-1, kernel.shape[-1])
 
 
-def _unfold(x: Signal, axes: Sequence[int], *, stride: int = 1, reverse: bool = False) -> Signal:
-    """All shifted copies side by side as channels."""
-    copies = _shifts(x, axes, stride)
-    return jnp.concatenate(copies[::-1] if reverse else copies, axis=-1)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _native_conv(stride, x, kernel):
+    return _one_by_one(_native, stride, x, kernel)
 
 
-def _fold(x: Signal, axes: Sequence[int], *, reverse: bool = False) -> Signal:
-    """The sum of equal parts of the channels, each shifted its own way."""
-    copies = _shifts(x, axes)
-    width = x.shape[-1] // len(copies)
-    copies = copies[::-1] if reverse else copies
-    parts = [copy[..., i * width : (i + 1) * width] for i, copy in enumerate(copies)]
-    return functools.reduce(jnp.add, parts)
+def _forward(stride, x, kernel):
+    return _native_conv(stride, x, kernel), (x, kernel)
 
 
-def _wide(kernel: Kernel, others: int) -> Float[Array, "rows columns"]:
-    """The kernel with the taps along the first `others` spatial axes among the outputs."""
-    taps = kernel.reshape(3**others, -1, kernel.shape[1])
-    return taps.swapaxes(0, 1).reshape(taps.shape[1], -1)
+def _backward(stride, saved, gradient):
+    return _one_by_one(_native_gradient, stride, *saved, gradient)
+
+
+_native_conv.defvjp(_forward, _backward)
+
+
+def _one_by_one(function, stride, *arrays):
+    """Under vmap, a loop: no group of convolutions."""
+    return jax.custom_batching.sequential_vmap(functools.partial(function, stride))(*arrays)
+
+
+def _native(stride, x, kernel):
+    return _convolve(x, kernel, [(1, 1)] * (x.ndim - 2), stride=stride)
+
+
+def _native_gradient(stride, x, kernel, gradient):
+    """Gradients with respect to the input and the kernel."""
+    axes = range(1, x.ndim - 1)
+    # How far the windows' places go beyond the input, less the padding of one.
+    beyond = [(gradient.shape[a] - 1) * stride + 1 - x.shape[a] for a in axes]
+    turned = jnp.flip(kernel, range(kernel.ndim - 2)).swapaxes(-1, -2)
+    of_x = _convolve(gradient, turned, [(1, 1 - b) for b in beyond], spread=stride)
+    # The examples are what is summed over, so they take the place of the channels: in two moves,
+    # as one would read every number from another cache line.
+    inputs, outputs = (jnp.moveaxis(a, 0, -2) for a in (x, gradient))
+    inputs = jnp.moveaxis(jax.lax.optimization_barrier(inputs), -1, 0)
+    of_kernel = _convolve(inputs, outputs, [(1, 1 + b) for b in beyond], kernel_spread=stride)
+    return of_x, jnp.moveaxis(of_kernel, 0, -2)
+
+
+def _convolve(x, kernel, padding, *, stride=1, spread=1, kernel_spread=1):
+    """XLA's own, in the order of axes that it is fast for: channels last, kernels taps first."""
+    axes = tuple(range(x.ndim - 2))
+    signal = (0, x.ndim - 1, *(a + 1 for a in axes))
+    return jax.lax.conv_general_dilated(
+        x,
+        kernel,
+        [stride] * len(axes),
+        padding,
+        lhs_dilation=[spread] * len(axes),
+        rhs_dilation=[kernel_spread] * len(axes),
+        dimension_numbers=jax.lax.ConvDimensionNumbers(
+            signal, (x.ndim - 1, x.ndim - 2, *axes), signal
+        ),
+    )

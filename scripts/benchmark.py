@@ -388,15 +388,15 @@ def as_line(row: dict[str, Any]) -> str:
     )
 
 
-def cases() -> list[Case]:
+def cases() -> Sequence[Case]:
     """What the flags ask for; without PyTorch, a suite goes without its systems."""
     if not _SUITE.value:
-        systems = [(system, int(n)) for system in _SYSTEM.value for n in _CONFIGS.value]
+        systems = [(system, int(n)) for n in _CONFIGS.value for system in _SYSTEM.value]
         return [(name, systems) for name in _WORK.value]
     found = SUITES[_SUITE.value]
     if importlib.util.find_spec("torch") is None and _SUITE.value != "gpu":
         print("PyTorch is not installed: its systems are left out")
-        found = [(w, [s for s in systems if not s[0].startswith("torch")]) for w, systems in found]
+        return [(w, [s for s in systems if not s[0].startswith("torch")]) for w, systems in found]
     return found
 
 

@@ -9,12 +9,16 @@ from flax import linen as nn
 from jaxlossy.convolution import Conv
 
 
+@pytest.mark.parametrize("form", ["cpu", "default"])
 @pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize(
     "shape", [(9, 2), (9, 5), (6, 5, 3), (6, 5, 4), (4, 3, 5, 1), (4, 3, 5, 4), (1, 1, 7)]
 )
-def test_values_and_gradients_are_those_of_a_convolution(shape, stride, use_bias):
+def test_values_and_gradients_are_those_of_a_convolution(
+    monkeypatch, shape, stride, use_bias, form
+):
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, **forms: forms[form](*args))
     space = len(shape) - 1
     ours = Conv(4, stride, use_bias)
     flax = nn.Conv(4, (3,) * space, stride, padding=1, use_bias=use_bias)
@@ -22,10 +26,9 @@ def test_values_and_gradients_are_those_of_a_convolution(shape, stride, use_bias
     params = flax.init(jax.random.key(1), x)["params"]
     if use_bias:
         params = {**params, "bias": jnp.arange(4.0)}
-    flat = {**params, "kernel": params["kernel"].reshape(-1, 4)}
     drawn = ours.init(jax.random.key(1), x)["params"]
-    assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, flat)
-    assert drawn["kernel"].std() == pytest.approx(len(flat["kernel"]) ** -0.5, rel=0.4)
+    assert jax.tree.map(jnp.shape, drawn) == jax.tree.map(jnp.shape, params)
+    assert drawn["kernel"].std() == pytest.approx((3**space * shape[-1]) ** -0.5, rel=0.4)
 
     def of(module, params):
         def loss(params, x):
@@ -36,10 +39,9 @@ def test_values_and_gradients_are_those_of_a_convolution(shape, stride, use_bias
         return y, grads
 
     (result, (of_params, of_x)), (expected, (flax_params, flax_x)) = (
-        of(ours, flat),
+        of(ours, params),
         of(flax, params),
     )
-    flax_params = {**flax_params, "kernel": flax_params["kernel"].reshape(-1, 4)}
     tolerance = {"rtol": 1e-4, "atol": 1e-4}
     np.testing.assert_allclose(result, expected, **tolerance)
     np.testing.assert_allclose(of_x, flax_x, **tolerance)
