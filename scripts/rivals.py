@@ -35,7 +35,8 @@ def plain_vmap(group: Group, steps: int) -> tuple[Callable[[int], Any], float]:
         _, delivered, _ = train.draw_delivered(problem, config, (), index)
 
         def loss_of(flat, x, y):
-            params = jax.tree.map(lambda p: p[0], layout.unpack(flat[None]))
+            one = layout.unpack(flat.reshape(1, layout.num_packets, layout.size))
+            params = jax.tree.map(lambda p: p[0], one)
             return problem.loss(problem.model.apply(params, x), y).mean()
 
         grads = jax.vmap(jax.grad(loss_of))(

@@ -65,7 +65,7 @@ class Block(nn.Module):
 
     def __init__(self, width: int, new: int):
         super().__init__()
-        self.stride, self.grown = new // width, new - width
+        self.stride, self.more = new // width, (new - width) // 2
         self.conv1 = nn.Conv2d(width, new, 3, stride=self.stride, padding=1, bias=False)
         self.norm1 = group_norm(new)
         self.conv2 = nn.Conv2d(new, new, 3, padding=1, bias=False)
@@ -73,8 +73,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
-        if self.grown:
-            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.grown))
+        if self.more:
+            more = (self.more, self.more)
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, *more))
         return F.relu(x + y)
 
 
@@ -108,24 +109,41 @@ def load(model: nn.Module, params: Any) -> None:
     Args:
       params: arrays of the host; convolution kernels may have their leading axes flattened.
     """
-    names = {nn.Linear: "Dense", nn.Conv1d: "Conv", nn.Conv2d: "Conv", nn.GroupNorm: "GroupNorm"}
+    names = {
+        nn.Linear: "Dense",
+        nn.Conv1d: "Conv",
+        nn.Conv2d: "Conv",
+        nn.GroupNorm: "GroupNorm",
+        Block: "Block",
+    }
     counts = dict.fromkeys(names.values(), 0)
-    for layer in model.modules():
-        if type(layer) not in names:
-            continue
-        name = names[type(layer)]
-        given = params[f"{name}_{counts[name]}"]
-        counts[name] += 1
-        given = given.get("Dense_0", given)  # the built-in convolution is a matrix product
-        if name == "GroupNorm":
-            weight = torch.tensor(given["scale"])
-        else:  # (..., in, out) to (out, in, ...)
-            out, into, *window = layer.weight.shape
-            weight = torch.tensor(given["kernel"]).reshape(*window, into, out)
-            weight = weight.movedim((-1, -2), (0, 1))
-        layer.weight.data.copy_(weight)
-        if layer.bias is not None:
-            layer.bias.data.copy_(torch.tensor(given["bias"]))
+
+    def visit(module):
+        for layer in module.children():
+            name = names.get(type(layer))
+            if name is None:
+                visit(layer)
+                continue
+            given = params[f"{name}_{counts[name]}"]
+            counts[name] += 1
+            if name == "Block":
+                load(layer, given)
+            else:
+                _load_layer(layer, given.get("Dense_0", given))  # a convolution as a product
+
+    visit(model)
+
+
+def _load_layer(layer: nn.Module, params: Any) -> None:
+    if isinstance(layer, nn.GroupNorm):
+        weight = torch.tensor(params["scale"])
+    else:  # (..., in, out) to (out, in, ...)
+        out, into, *window = layer.weight.shape
+        weight = torch.tensor(params["kernel"]).reshape(*window, into, out)
+        weight = weight.movedim((-1, -2), (0, 1))
+    layer.weight.data.copy_(weight)
+    if layer.bias is not None:
+        layer.bias.data.copy_(torch.tensor(params["bias"]))
 
 
 def pack(model: nn.Module, size: int) -> torch.Tensor:
