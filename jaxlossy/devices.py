@@ -89,6 +89,14 @@ def plan_batches(
     return Plan(batch, live, math.ceil(num_configs / batch), estimate)
 
 
+def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
+    """Whether an error says that a device's memory did not suffice.
+
+    It may be raised by compiling, by a call, or where the call's result is fetched.
+    """
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
 def config_mesh(devices: Sequence[Any]) -> Mesh:
     """A mesh whose only axis is the config axis."""
     return Mesh(np.asarray(devices), ("config",))

@@ -29,6 +29,8 @@ def footprint(problem: Problem, config: Config, examples: Examples, shards: Any)
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
     batches, a few copies of the replicas, and the larger of what one gradient computes in all (an
     upper bound: the compiler frees some of it early) and the two largest arrays of an evaluation.
+    Of blocks that are computed again in the backward pass (``jax.checkpoint``), one is there at a
+    time: the largest counts, and what the others give.
     """
     state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
     _, report = jax.eval_shape(
@@ -61,11 +63,16 @@ def _intermediates(function: Callable, *shapes: Any) -> list[int]:
     """Bytes of every array that a function computes on its way, inside called functions too."""
 
     def walk(jaxpr):
+        blocks = []
         for eqn in jaxpr.eqns:
-            inner = [p.jaxpr for p in eqn.params.values() if hasattr(p, "jaxpr")]
-            for called in inner:
-                yield from walk(called)
-            if not inner:
+            inner = [array for p in eqn.params.values() if hasattr(p, "eqns") for array in walk(p)]
+            checkpointed = "prevent_cse" in eqn.params
+            if checkpointed:
+                blocks.append(inner)
+            else:
+                yield from inner
+            if checkpointed or not inner:
                 yield from (num_bytes(variable.aval) for variable in eqn.outvars)
+        yield from max(blocks, key=sum, default=[])
 
     return list(walk(jax.make_jaxpr(function)(*shapes).jaxpr))

@@ -39,6 +39,16 @@ def plan_group(
     return devices_lib.plan_batches(num_configs, len(devices), cost, budget=budget, live=live)
 
 
+def halve_plan(
+    group: Group, num_configs: int, devices: Sequence[Any], plan: devices_lib.Plan
+) -> devices_lib.Plan | None:
+    """The same configs with half of the memory beyond the least; None for the least itself."""
+    least = plan_group(group, num_configs, devices, budget=0).estimated_bytes
+    if plan.estimated_bytes <= least:
+        return None
+    return plan_group(group, num_configs, devices, (least + plan.estimated_bytes) // 2)
+
+
 def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
     """Compiles a segment, with the initial state drawn at its first call."""
     problem = group.problem
