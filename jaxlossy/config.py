@@ -40,6 +40,8 @@ _WIDTHS = _Kind(
 _PRECISION = _Kind(
     str, "'default', 'float32' or 'bfloat16'", lambda v: v in ("default", "float32", "bfloat16")
 )
+_DTYPE = _Kind(str, "'float32' or 'bfloat16'", lambda v: v in ("float32", "bfloat16"))
+_SWITCH = _Kind(bool, "True or False", lambda v: True)
 
 
 def _field(default: Any, kind: _Kind, *, traced: bool) -> Any:
@@ -81,7 +83,13 @@ class Config:
       local_steps: optimizer steps before each round.
       batch_size: examples a worker draws for an optimizer step, with replacement.
       eval_every: steps between evaluations; divides steps.
-      matmul_precision: 'float32' (full), 'bfloat16' or 'default' (the backend's fastest).
+      matmul_precision: how float32 matrix products are computed: 'float32' (full), 'bfloat16' or
+        'default' (the backend's fastest).
+      compute_dtype: what the model computes in, forward and backward: 'float32' or 'bfloat16', half
+        the memory. Parameters, averages, optimizer and losses stay float32. In 'bfloat16' no
+        product has float32 factors, and matmul_precision changes nothing.
+      remat: store less of the forward pass and compute it again in the backward pass, block by
+        block (`jax.checkpoint`); for the built-in models that have blocks.
 
     Model and data:
       model, features: name (`models.MODELS`) and widths of its hidden layers.
@@ -113,6 +121,8 @@ class Config:
     batch_size: int = _static(32, _COUNT)
     eval_every: int = _static(50, _COUNT)
     matmul_precision: str = _static("float32", _PRECISION)
+    compute_dtype: str = _static("float32", _DTYPE)
+    remat: bool = _static(False, _SWITCH)
     model: str = _static("mlp", _NAME)
     features: tuple[int, ...] = _static((64,), _WIDTHS)
     data: str = _static("digits", _NAME)

@@ -40,6 +40,7 @@ class Conv(nn.Module):
         return x
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
     """A 3-wide convolution with zero padding 1 along every spatial axis, channels last.
 
@@ -54,11 +55,24 @@ def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
            [4., 6., 6., 4.]], dtype=float32)
     """
     return jax.lax.platform_dependent(
-        x,
-        kernel,
-        cpu=functools.partial(_native_conv, stride),
-        default=functools.partial(_product, stride),
+        x, kernel, cpu=_one_by_one(_native, stride), default=functools.partial(_product, stride)
     )
+
+
+def _forward(x, kernel, stride):
+    return conv(x, kernel, stride), (x, kernel)
+
+
+def _backward(stride, saved, gradient):
+    return jax.lax.platform_dependent(
+        *saved,
+        gradient,
+        cpu=_one_by_one(_native_gradient, stride),
+        default=functools.partial(_product_gradient, stride),
+    )
+
+
+conv.defvjp(_forward, _backward)
 
 
 def _product(stride, x, kernel):
@@ -72,25 +86,14 @@ def _product(stride, x, kernel):
     return jnp.concatenate(copies, axis=-1) @ kernel.reshape(-1, kernel.shape[-1])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _native_conv(stride, x, kernel):
-    return _one_by_one(_native, stride, x, kernel)
+def _product_gradient(stride, x, kernel, gradient):
+    """The copies are made again, so that nothing but the input is kept for the gradient."""
+    return jax.vjp(functools.partial(_product, stride), x, kernel)[1](gradient)
 
 
-def _forward(stride, x, kernel):
-    return _native_conv(stride, x, kernel), (x, kernel)
-
-
-def _backward(stride, saved, gradient):
-    return _one_by_one(_native_gradient, stride, *saved, gradient)
-
-
-_native_conv.defvjp(_forward, _backward)
-
-
-def _one_by_one(function, stride, *arrays):
+def _one_by_one(function, stride):
     """Under vmap, a loop: no group of convolutions."""
-    return jax.custom_batching.sequential_vmap(functools.partial(function, stride))(*arrays)
+    return jax.custom_batching.sequential_vmap(functools.partial(function, stride))
 
 
 def _native(stride, x, kernel):

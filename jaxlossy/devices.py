@@ -107,6 +107,14 @@ def plan_batches(
     return Plan(batch, live, num_batches, footprint.total(live, share))
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that a device's memory did not suffice.
+
+    It may be raised by compiling, by a call, or where the call's result is fetched.
+    """
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
 def config_mesh(devices: Sequence[Any]) -> Mesh:
     """A mesh whose only axis is the config axis."""
     return Mesh(np.asarray(devices), ("config",))

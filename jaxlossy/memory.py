@@ -84,9 +84,13 @@ def most_at_once(jaxpr: Any) -> int:
     alive, most = {}, 0
     for place, eqn in enumerate(jaxpr.eqns):
         sizes = {variable: num_bytes(variable.aval) for variable in eqn.outvars}
-        called = [p for p in eqn.params.values() if hasattr(getattr(p, "jaxpr", p), "eqns")]
+        called = [p for p in jax.tree.leaves(list(eqn.params.values())) if _is_jaxpr(p)]
         inside = max(map(most_at_once, called), default=0)
         most = max(most, sum(alive.values()) + max(inside, sum(sizes.values())))
         alive |= sizes
         alive = {v: size for v, size in alive.items() if last.get(v, -1) > place}
     return most
+
+
+def _is_jaxpr(value: Any) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")

@@ -72,14 +72,21 @@ class CNN(nn.Module):
 
     features: tuple[int, ...]
     outputs: int
+    remat: bool = False
 
     @nn.compact
     def __call__(self, x):
         space = x.ndim - 2
-        for width in self.features:
+
+        def block(module, x, width):
             x = Conv(width)(x)
             x = nn.relu(nn.GroupNorm(num_groups=math.gcd(width, 8))(x))
-            x = max_pool(x)
+            return max_pool(x)
+
+        if self.remat:
+            block = nn.remat(block, static_argnums=2)
+        for width in self.features:
+            x = block(self, x, width)
         return nn.Dense(self.outputs)(x.mean(axis=range(1, 1 + space)))
 
 
@@ -87,9 +94,9 @@ class CNN(nn.Module):
 MODELS: dict[str, Callable[[Config, int], nn.Module]] = {
     "logistic": lambda config, outputs: MLP((), outputs),
     "mlp": lambda config, outputs: MLP(config.features, outputs),
-    "cnn": lambda config, outputs: CNN(config.features, outputs),
-    "resnet20": lambda config, outputs: ResNet(20, outputs),
-    "resnet110": lambda config, outputs: ResNet(110, outputs),
+    "cnn": lambda config, outputs: CNN(config.features, outputs, config.remat),
+    "resnet20": lambda config, outputs: ResNet(20, outputs, config.remat),
+    "resnet110": lambda config, outputs: ResNet(110, outputs, config.remat),
 }
 
 

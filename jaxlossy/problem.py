@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -113,6 +114,12 @@ def make_problem(
         if data.num_classes is None:
             raise ConfigError("model", config.model, f"your own, for labels of {data.name}")
         model = models.MODELS[config.model](config, data.num_classes)
+        if config.remat and not getattr(model, "remat", False):
+            allowed = f"False with model={config.model!r}, which has no blocks"
+            raise ConfigError("remat", True, allowed)
+    elif config.remat:
+        allowed = "False with a model of your own, where nn.remat or jax.checkpoint does the same"
+        raise ConfigError("remat", True, allowed)
     if loss is None:
         if data.num_classes is None:
             raise ConfigError("loss", None, f"your own, for float labels of {data.name}")
@@ -128,7 +135,7 @@ def make_problem(
         make_optimizer = optimizers.OPTIMIZERS[config.optimizer]
     else:
         make_optimizer = functools.partial(_with_schedule, optimizer)
-    as_model = models.as_model(model)
+    as_model = _computing_in(config.compute_dtype, models.as_model(model))
     params, classifies = _check_shapes(as_model, loss, data, config)
     layout = packets.packet_layout(params, config.packet_size)
     check_servers(config, layout)
@@ -144,6 +151,26 @@ def make_problem(
 
 def _with_schedule(make, config):
     return make(optimizers.learning_rate(config))
+
+
+def _computing_in(dtype: str, model: models.Model) -> models.Model:
+    """The model computed in `dtype`, with float32 parameters, inputs and outputs around it."""
+    if dtype == "float32":
+        return model
+
+    def apply(params, x):
+        # Flax's normalisations take their statistics in float32 and count on promotion for it.
+        with jax.numpy_dtype_promotion("standard"):
+            return _cast(model.apply(_cast(params, dtype), _cast(x, dtype)), "float32")
+
+    return model._replace(apply=apply)
+
+
+def _cast(tree: Any, dtype: str) -> Any:
+    def cast(leaf):  # tokens and other integers stay what they are
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, tree)
 
 
 def _check_shapes(

@@ -32,17 +32,21 @@ class ResNet(nn.Module):
     Attributes:
       depth: 6 n + 2.
       outputs: classes.
+      remat: compute every block again in the backward pass, to store less.
     """
 
     depth: int
     outputs: int
+    remat: bool = False
 
     @nn.compact
     def __call__(self, x):
+        block = nn.remat(Block) if self.remat else Block
         x = nn.relu(_norm(Conv(16, use_bias=False)(x)))
         for stage, features in enumerate((16, 32, 64)):
             for index in range((self.depth - 2) // 6):
-                x = Block(features, 2 if stage and not index else 1)(x)
+                stride = 2 if stage and not index else 1
+                x = block(features, stride, name=f"Block_{stage}_{index}")(x)
         return nn.Dense(self.outputs)(x.mean(axis=range(1, x.ndim - 1)))
 
 

@@ -57,6 +57,7 @@ def sweep(
 
     Raises:
       ConfigError: wrong input; raised before anything is compiled.
+      MemoryError: a device has too little memory for even one config at a time.
 
     >>> ds = sweep(
     ...     {"steps": 4, "eval_every": 2, "sweep": {"drop_probability": (0.0, 0.2)}}, verbose=False
@@ -180,18 +181,47 @@ def _run_group(run: _Run, group: Group) -> None:
         f"{_size(plan.estimated_bytes)} of {_size(budget)} each"
         + (", which may not be enough" if plan.estimated_bytes > budget else "")
     )
-    start = time.perf_counter()
-    compiled = program.compile_group(group, plan, devices_lib.config_mesh(devices))
-    now = time.perf_counter()
-    run.ds.attrs["compile_seconds"] += now - start
-    run.say(f"  compiled in {now - start:.1f} s")
-    for chosen in np.split(left, range(plan.batch, left.size, plan.batch)):
+    while trouble := _run_batches(run, group, plan, devices):
+        smaller = tuning.halve_plan(len(group.configs), len(devices), cost, plan)
+        if smaller is None:
+            raise MemoryError(
+                f"out of memory with one config at a time on each device: model {config.model!r} "
+                f"with {layout.num_parameters:,} parameters, {config.workers} workers and "
+                f"batch_size {config.batch_size}, about {_size(plan.estimated_bytes)} of "
+                f"{_size(budget)} each; {trouble}"
+            )
+        plan = smaller
+        run.say(
+            f"  out of memory; going on with batches of {plan.batch} configs, "
+            f"{plan.live.configs} x {plan.live.workers} replicas live on each device, "
+            f"about {_size(plan.estimated_bytes)} each"
+        )
+
+
+def _run_batches(run: _Run, group: Group, plan: devices_lib.Plan, devices: list[Any]) -> str:
+    """Compiles the group, trains what is left of it; says what stopped it if memory ran out."""
+    left = np.flatnonzero(~run.ds["completed"].values[group.indices])
+    progress = run.bar.n
+    try:
         start = time.perf_counter()
-        series = _train_batch(run, group, compiled, chosen)
-        results.fill(run.ds, group.indices[chosen], config, series)
-        run.ds.attrs["train_seconds"] += time.perf_counter() - start
-        if run.directory is not None:
-            results.save(run.ds, run.directory)
+        compiled = program.compile_group(group, plan, devices_lib.config_mesh(devices))
+        now = time.perf_counter()
+        run.ds.attrs["compile_seconds"] += now - start
+        run.say(f"  compiled in {now - start:.1f} s")
+        for chosen in np.split(left, range(plan.batch, left.size, plan.batch)):
+            start, progress = time.perf_counter(), run.bar.n
+            series = _train_batch(run, group, compiled, chosen)
+            results.fill(run.ds, group.indices[chosen], group.configs[0], series)
+            run.ds.attrs["train_seconds"] += time.perf_counter() - start
+            if run.directory is not None:
+                results.save(run.ds, run.directory)
+    except jax.errors.JaxRuntimeError as error:
+        if not devices_lib.is_out_of_memory(error):
+            raise
+        run.bar.update(progress - run.bar.n)  # the batch's state was donated: it starts again
+        # Only text leaves: the error's frames hold what has to be freed before the next attempt.
+        return str(error).strip().splitlines()[0]
+    return ""
 
 
 def _train_batch(

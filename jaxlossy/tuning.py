@@ -18,7 +18,7 @@ import jax
 
 from jaxlossy import devices as devices_lib
 from jaxlossy import memory, program
-from jaxlossy.devices import Footprint, Live
+from jaxlossy.devices import Footprint, Live, Plan
 from jaxlossy.files import replacing
 from jaxlossy.grid import Group
 
@@ -97,13 +97,27 @@ def climb(options: Sequence[Live], start: int, seconds: Callable[[Live], float])
         place = start + direction
         while 0 <= place < len(options):
             found = seconds(options[place])
-            if found * GAIN > least:
+            if not found * GAIN < least:
                 break
             best, least = place, found
             place += direction
         if best != start:
             break
     return options[best]
+
+
+def halve_plan(num_configs: int, num_devices: int, cost: Footprint, plan: Plan) -> Plan | None:
+    """The same configs with half of the memory beyond the least; None for the least itself."""
+
+    def within(budget, live):
+        return devices_lib.plan_batches(num_configs, num_devices, cost, budget=budget, live=live)
+
+    least = within(0, Live(1, 1)).estimated_bytes
+    if plan.estimated_bytes <= least:
+        return None
+    half = (least + plan.estimated_bytes) // 2
+    fitting = [o for o in choices(plan.live.workers, plan.live.configs) if cost.total(o, 1) <= half]
+    return within(half, (fitting or [Live(1, 1)])[-1])
 
 
 def _worth_measuring(group: Group, devices: Sequence[Any]) -> bool:
@@ -115,7 +129,16 @@ def _worth_measuring(group: Group, devices: Sequence[Any]) -> bool:
 
 
 def _seconds(group: Group, devices: Sequence[Any], live: Live) -> float:
-    """Time of one step of one config where every device advances that much of them."""
+    """Time of one step of one config where every device advances that much; inf if it can not."""
+    try:
+        return _measure(group, devices, live)
+    except jax.errors.JaxRuntimeError as error:
+        if not devices_lib.is_out_of_memory(error):
+            raise
+        return math.inf
+
+
+def _measure(group: Group, devices: Sequence[Any], live: Live) -> float:
     places = [n % len(group.configs) for n in range(len(devices) * live.configs)]
     mesh = devices_lib.config_mesh(devices)
     run = program.compile_steps(group, live, len(places), mesh)

@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     try:
         ds = jaxlossy.sweep(_CONFIG.value, workdir=_WORKDIR.value, data_dir=_DATA_DIR.value)
-    except jaxlossy.ConfigError as error:
+    except (jaxlossy.ConfigError, MemoryError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         print(f"\ninterrupted; the same command goes on in {_WORKDIR.value}", file=sys.stderr)

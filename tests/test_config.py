@@ -59,6 +59,11 @@ COUNT = "is not allowed (allowed: an integer in [1, 2**31))"
             {"matmul_precision": "tf32"},
             "matmul_precision: 'tf32' is not allowed (allowed: 'default', 'float32' or 'bfloat16')",
         ),
+        (
+            {"compute_dtype": "float16"},
+            "compute_dtype: 'float16' is not allowed (allowed: 'float32' or 'bfloat16')",
+        ),
+        ({"remat": 1}, "remat: 1 is not allowed (allowed: True or False)"),
         ({"model": 3}, "model: 3 is not allowed (allowed: a name)"),
         (
             {"servers": 17},
@@ -155,7 +160,7 @@ def test_each_direction_has_its_own_probability_equal_by_default():
 
 def test_traced_fields_share_a_program_and_static_ones_do_not():
     base = make_config({})
-    different = {float: 0.25, int: 2, str: "other", tuple: (3,)}
+    different = {float: 0.25, int: 2, str: "other", tuple: (3,), bool: True}
     for name, field in FIELDS.items():
         value = different[field.metadata["kind"].type]
         other = dataclasses.replace(base, **{name: value})

@@ -242,8 +242,11 @@ def test_a_single_worker_has_nobody_to_lose_to():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model": "mpl"}, "model: 'mpl' is not allowed (allowed: cnn, logistic, mlp, resnet110, resnet20; did you "
-         "mean 'mlp'?)"),
+        (
+            {"model": "mpl"},
+            "model: 'mpl' is not allowed (allowed: cnn, logistic, mlp, resnet110, resnet20; did "
+            "you mean 'mlp'?)",
+        ),
         ({"placement": "randon"}, "placement: 'randon' is not allowed (allowed: fixed, random, "
          "separate; did you mean 'random'?)"),
         ({"channel": "bernouli"}, "channel: 'bernouli' is not allowed (allowed: bernoulli; did "
