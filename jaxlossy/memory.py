@@ -23,8 +23,12 @@ def num_bytes(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def footprint(problem: Problem, config: Config, examples: Examples, shards: Any) -> Footprint:
+def footprint(
+    problem: Problem, config: Config, examples: Examples, shards: Any, worker_devices: int = 1
+) -> Footprint:
     """Bytes of one config: what a batch holds of it, and what it takes while it is live.
+
+    On each of the devices that share its workers, where there are several.
 
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
     batches, a few copies of the replicas, and the larger of what one gradient computes in all (an
@@ -49,10 +53,12 @@ def footprint(problem: Problem, config: Config, examples: Examples, shards: Any)
     training = sum(_intermediates(gradient, params, x, y)) + num_bytes((x, y))
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
     largest = sorted(_intermediates(problem.model.apply, params, chunk))[-2:]
-    working = max(config.workers * training, (config.workers + 1) * sum(largest))
+    workers = config.workers // worker_devices
+    working = max(workers * training, (workers + 1) * sum(largest))
+    held = 2 * num_bytes(state) + num_bytes(shards)
     return Footprint(
-        held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
-        working=working + 4 * num_bytes(state.replicas),
+        held=held // worker_devices + num_bytes(report),
+        working=working + 4 * num_bytes(state.replicas) // worker_devices,
         shared=num_bytes(examples),
     )
 

@@ -31,12 +31,19 @@ class Program(NamedTuple):
 
 
 def plan_group(
-    group: Group, num_configs: int, devices: Sequence[Any], budget: int
+    group: Group,
+    num_configs: int,
+    devices: Sequence[Any],
+    budget: int,
+    worker_devices: int = 1,
 ) -> devices_lib.Plan:
     """Batches of that many configs of the group within `budget` bytes of each device."""
-    cost = memory.footprint(group.problem, group.configs[0], group.examples, group.shards[0])
+    cost = memory.footprint(
+        group.problem, group.configs[0], group.examples, group.shards[0], worker_devices
+    )
     live = devices_lib.max_live(devices, cost)
-    return devices_lib.plan_batches(num_configs, len(devices), cost, budget=budget, live=live)
+    rows = len(devices) // worker_devices
+    return devices_lib.plan_batches(num_configs, rows, cost, budget=budget, live=live)
 
 
 def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:

@@ -176,8 +176,7 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
       No accuracies where the outputs are not one number a class.
     """
     mean = state.replicas.mean(axis=0, keepdims=True)
-    # The mean model is evaluated as one more worker, in the same batched products.
-    params = problem.layout.unpack(jnp.concatenate([mean, state.replicas]))
+    models = {"": problem.layout.unpack(mean), "replica_": problem.layout.unpack(state.replicas)}
 
     def score(params, x, y):
         outputs = problem.model.apply(params, x)
@@ -188,16 +187,17 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
 
     def chunk(part):
         x, y, weight = part
-        scores = jax.vmap(score, in_axes=(0, None, None))(params, x, y)
-        return jax.tree.map(lambda values: values @ weight, scores)
+        return {
+            f"{whose}test_{name}": values @ weight
+            for whose, params in models.items()
+            for name, values in jax.vmap(score, in_axes=(0, None, None))(params, x, y).items()
+        }
 
     parts = (examples.test_x, examples.test_y, examples.test_weight)
     sums = jax.lax.map(chunk, parts)
-    result = {"disagreement": ((state.replicas - mean) ** 2).sum(axis=(1, 2)).mean()}
-    for name, values in sums.items():
-        values = values.sum(axis=0) / examples.test_weight.sum()
-        result |= {f"test_{name}": values[0], f"replica_test_{name}": values[1:].mean()}
-    return result
+    count = examples.test_weight.sum()
+    means = {name: values.sum(axis=0).mean() / count for name, values in sums.items()}
+    return {"disagreement": ((state.replicas - mean) ** 2).sum(axis=(1, 2)).mean(), **means}
 
 
 def segment(

@@ -1,0 +1,178 @@
+"""Many devices, and several processes: the same results as one device of one process gives.
+
+Masks and counts are the same exactly, losses to float32 rounding (sums over workers that several
+devices share are taken in another order).
+"""
+
+import pickle
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from apart import SWEEP
+from apart import run as run_sweep
+from test_sweep import assert_same
+
+import jaxlossy
+from jaxlossy import devices
+
+ROOT = Path(__file__).parent.parent
+CACHE = jax.config.jax_compilation_cache_dir
+#: A line or so of what moves data between devices, its result's shapes in the first group.
+COLLECTIVE = re.compile(
+    r"= (.*?) (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return run_sweep(devices=jax.devices()[:1], verbose=False)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def start(*command):
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    """What a process printed, of its own accord."""
+    out, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    said = [line for line in (out + errors).splitlines() if not line.startswith("[Gloo]")]
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("shared", ["apart", "two", "four"])
+def test_eight_devices_equal_one(faked, alone, shared):
+    assert faked[shared].attrs["device"].startswith("8 x ")
+    assert_same(faked[shared], alone)
+
+
+@pytest.fixture(scope="module")
+def faked(tmp_path_factory):
+    out = tmp_path_factory.mktemp("faked")
+    finish(start("tests/apart.py", "faked", out, CACHE))
+    return pickle.loads((out / "faked0.pkl").read_bytes())
+
+
+@pytest.mark.parametrize("aggregation", ["model_averaging", "gradient_averaging"])
+def test_devices_that_share_workers_exchange_one_model_and_no_others_anything(
+    monkeypatch, aggregation
+):
+    texts, original = [], devices.compile_over_configs
+
+    def recording(*args, **kwargs):
+        texts.append(original(*args, **kwargs).as_text())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(devices, "compile_over_configs", recording)
+    # A model of 8 * 61 parameters, and so much less of everything else that it stands out.
+    config = {**SWEEP, "features": (32,), "packet_size": 61, "aggregation": aggregation}
+    for worker_devices in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(config, worker_devices=worker_devices, memory_budget=1, verbose=False)
+    apart, shared = (COLLECTIVE.findall(text) for text in texts)
+    assert not apart
+    shapes = re.findall(r"\w+\[([\d,]*)\]", " ".join(shared))
+    sizes = [int(np.prod([int(n) for n in shape.split(",") if n])) for shape in shapes]
+    num_packets = -(-(6 * 32 + 32 + 32 * 3 + 3) // 61)
+    assert max(sizes) == num_packets * 61
+
+
+@pytest.mark.parametrize(("worker_devices", "workers"), [(0, 4), (3, 4), (2, 3)])
+def test_devices_and_workers_divide(worker_devices, workers):
+    with pytest.raises(jaxlossy.ConfigError, match=r"^worker_devices: .* a divisor of 2 devices"):
+        run_sweep({**SWEEP, "workers": workers}, worker_devices=worker_devices)
+
+
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory):
+    out, port = tmp_path_factory.mktemp("joined"), free_port()
+    started = [start("tests/apart.py", "joined", out, CACHE, i, port) for i in range(2)]
+    printed = [finish(process) for process in started]
+    seen = [pickle.loads((out / f"joined{i}.pkl").read_bytes()) for i in range(2)]
+    return out, printed, seen
+
+
+def test_two_processes_return_what_one_does(joined, alone):
+    _, printed, (first, second) = joined
+    for name in ("plain", "workers", "resumed"):
+        assert first[name].identical(second[name])
+        assert first[name].attrs["device"].startswith("4 x ")
+        assert_same(first[name], alone)
+    assert "finished in" in printed[0]
+    assert printed[1] == ""
+
+
+def test_only_the_first_process_writes_and_all_go_on_from_its_files(joined):
+    out, _, (first, second) = joined
+    assert first["interrupted"] == second["interrupted"] == "KeyboardInterrupt: "
+    assert not (out / "workdir1").exists()
+    assert jaxlossy.load(out / "workdir0").identical(first["resumed"])
+    # Of three batches of two segments, the first was done and half the second in a checkpoint.
+    assert first["segments"] == second["segments"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("a field", "workers: 0 is not allowed"),
+        ("another", "sweep: .* the same in every process"),
+        ("a workdir", "workdir: .*file.* is not allowed .*a writable directory"),
+        ("its own devices", r"devices: \[(2, 0|0, 2)\] is not allowed"),
+    ],
+)
+def test_what_is_wrong_in_one_process_ends_all(joined, name, line):
+    _, _, seen = joined
+    for outcome in seen:
+        assert re.match(f"ConfigError: {line}", outcome)
+
+
+def test_the_script_joins_processes(tmp_path):
+    port = free_port()
+    flags = [
+        "--config=configs/digits.py",
+        f"--compilation_cache_dir={CACHE}",
+        "--config.steps=2",
+        "--config.eval_every=2",
+        "--config.workers=4",
+        "--config.features=(8,)",
+        "--config.sweep.servers=(4,)",
+        "--config.sweep.drop_probability=(0.1,)",
+    ]
+    joins = [f"--coordinator_address=localhost:{port}", "--num_processes=2", "--cpu_devices=1"]
+    started = [
+        start(
+            "scripts/sweep.py",
+            *flags,
+            *joins,
+            f"--process_id={i}",
+            "--worker_devices=2",
+            f"--workdir={tmp_path / str(i)}",
+        )
+        for i in range(2)
+    ]
+    printed = [finish(process) for process in started]
+    assert "final test accuracy of the mean model" in printed[0]
+    assert printed[1] == ""
+    assert not (tmp_path / "1").exists()
+    ds = jaxlossy.load(tmp_path / "0")
+    assert ds.attrs["device"].startswith("2 x ")
+    finish(start("scripts/sweep.py", *flags, "--cpu_devices=1", f"--workdir={tmp_path / 'one'}"))
+    assert_same(ds, jaxlossy.load(tmp_path / "one"))
