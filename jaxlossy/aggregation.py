@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 
 from jaxlossy.channel import Delivered
 from jaxlossy.config import Config
+from jaxlossy.devices import platform_dependent
 
 #: Bytes of all workers' copies of a run of packets, on CPUs; measured in BUILD_NOTES.md.
 RUN_BYTES = 768 * 2**10
@@ -49,9 +50,7 @@ def average_arrived(
     >>> average_arrived(jnp.array([[[1.0]], [[3.0]], [[8.0]]]), Delivered(up, down)).ravel()
     Array([2., 3., 2.], dtype=float32)
     """
-    return jax.lax.platform_dependent(
-        packets, delivered, cpu=_average_run_by_run, default=_average_at_once
-    )
+    return platform_dependent(packets, delivered, cpu=_average_run_by_run, default=_average_at_once)
 
 
 def _average_at_once(packets, delivered):

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from jaxlossy.devices import platform_dependent
+
 Signal = Float[Array, "batch ... channels"]
 Kernel = Float[Array, "*taps channels features"]
 
@@ -54,7 +56,7 @@ def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
            [6., 9., 9., 6.],
            [4., 6., 6., 4.]], dtype=float32)
     """
-    return jax.lax.platform_dependent(
+    return platform_dependent(
         x, kernel, cpu=_one_by_one(_native, stride), default=functools.partial(_product, stride)
     )
 
@@ -64,7 +66,7 @@ def _forward(x, kernel, stride):
 
 
 def _backward(stride, saved, gradient):
-    return jax.lax.platform_dependent(
+    return platform_dependent(
         *saved,
         gradient,
         cpu=_one_by_one(_native_gradient, stride),

@@ -10,6 +10,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxlossy.errors import ConfigError
+
 #: Share of a device's free memory that a batch may take.
 MEMORY_SHARE = 0.8
 
@@ -61,11 +63,12 @@ class Footprint(NamedTuple):
 
 
 def memory_budget(devices: Sequence[Any]) -> int:
-    """Bytes that a batch may take on each device."""
-    stats = [device.memory_stats() for device in devices]
+    """Bytes that a batch may take on each device of this process."""
+    here = [device for device in devices if device.process_index == jax.process_index()]
+    stats = [device.memory_stats() for device in here]
     if all(stats):
         free = min(s["bytes_limit"] - s["bytes_in_use"] for s in stats if s)
-    else:  # half of the host's memory, shared by its CPU devices
+    else:  # half of the host's memory, shared by CPU devices that may all be on this host
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * len(devices))
     return int(MEMORY_SHARE * free)
 
@@ -77,7 +80,7 @@ def plan_batches(
 
     Args:
       num_configs: in the group.
-      num_devices: that share a batch.
+      num_devices: that share a batch; those that share workers count as one.
       footprint: of one config.
       budget: bytes on each device. One live config per device runs even where it does not fit.
       live: most to advance together on a device.
@@ -115,21 +118,53 @@ def is_out_of_memory(error: Exception) -> bool:
     return "RESOURCE_EXHAUSTED" in str(error)
 
 
-def config_mesh(devices: Sequence[Any]) -> Mesh:
-    """A mesh whose only axis is the config axis."""
-    return Mesh(np.asarray(devices), ("config",))
+def check_worker_devices(worker_devices: int, num_devices: int, workers: int) -> None:
+    """Refuses a number of devices per config that does not divide the devices and the workers."""
+    if worker_devices < 1 or num_devices % worker_devices or workers % worker_devices:
+        allowed = f"a divisor of {num_devices} devices and of workers={workers}"
+        raise ConfigError("worker_devices", worker_devices, allowed)
+
+
+def useful(devices: Sequence[Any], num_configs: int, worker_devices: int) -> list[Any]:
+    """The devices that so many configs can keep busy; no process is left without one."""
+    if jax.process_count() > 1:
+        return list(devices)
+    return list(devices[: num_configs * worker_devices])
+
+
+def config_mesh(devices: Sequence[Any], worker_devices: int = 1) -> Mesh:
+    """A mesh of a config axis and a worker axis: so many devices share the workers of a config."""
+    return Mesh(np.asarray(devices).reshape(-1, worker_devices), ("config", "worker"))
+
+
+def _split(mesh: Mesh, shape: tuple[int, ...]) -> NamedSharding:
+    """The config axis over the devices, and the axis behind it, where there is one that divides.
+
+    That is the worker axis of every array that has one. It may be another axis of what a channel
+    or an aggregation remembers: where numbers lie never changes what they are.
+    """
+    inner = ("worker",) if len(shape) > 1 and shape[1] % mesh.shape["worker"] == 0 else ()
+    return NamedSharding(mesh, P("config", *inner))
 
 
 def place(tree: Any, mesh: Mesh, *, split: bool) -> Any:
-    """Puts arrays on the mesh: their leading axis split over the devices, or whole on each."""
-    return jax.device_put(tree, NamedSharding(mesh, P("config") if split else P()))
+    """Puts arrays on the mesh: split over the devices, or whole on each.
+
+    Args:
+      tree: arrays on the host, the same in every process.
+    """
+
+    def put(leaf):
+        sharding = _split(mesh, leaf.shape) if split else NamedSharding(mesh, P())
+        return jax.make_array_from_callback(leaf.shape, sharding, lambda index: leaf[index])
+
+    return jax.tree.map(put, tree)
 
 
 def zeros(shapes: Any, mesh: Mesh) -> Any:
     """Arrays of zeros of the given shapes, split over the devices."""
-    sharding = NamedSharding(mesh, P("config"))
     return jax.tree.map(
-        lambda s: jax.numpy.zeros(s.shape, s.dtype, device=sharding),
+        lambda s: jax.numpy.zeros(s.shape, s.dtype, device=_split(mesh, s.shape)),
         shapes,
     )
 
@@ -146,16 +181,20 @@ def compile_over_configs(
     """One program that applies ``function(shared, state, item)`` to every config of a batch.
 
     Each device takes its share of the leading axis in chunks of `live` configs, one chunk after
-    another: on a CPU a chunk then stays in the cache for all its steps.
+    another: on a CPU a chunk then stays in the cache for all its steps. Devices along the mesh's
+    worker axis share the workers of a config; what they then have to tell each other is worked
+    out by the compiler, from where state and items lie.
 
     Args:
       function: of one config; returns (state, report).
       shared: shapes of what all configs see.
-      state: shapes with a leading config axis, a multiple of devices * live; donated.
+      state: shapes with a leading config axis, a multiple of what the mesh's is long * live;
+        donated.
       items: likewise; what else one config needs.
 
     Returns:
-      The compiled program; it takes exactly these shapes and can not compile again.
+      The compiled program; it takes exactly these shapes, placed by ``place`` and ``zeros``, and
+      can not compile again. Its report is readable in every process.
     """
 
     def on_device(shared, state, items):
@@ -168,11 +207,23 @@ def compile_over_configs(
     mapped = jax.shard_map(
         on_device,
         mesh=mesh,
+        axis_names={"config"},
         in_specs=(P(), P("config"), P("config")),
         out_specs=P("config"),
-        check_vma=False,  # nothing is communicated, so there is nothing to check
+        check_vma=False,  # nothing is communicated over it, so there is nothing to check
     )
-    return jax.jit(mapped, donate_argnums=1).lower(shared, state, items).compile()
+    lie = jax.tree.map(lambda shape: _split(mesh, shape.shape), (state, items))
+    report = NamedSharding(mesh, P() if mesh.is_multi_process else P("config"))
+    return (
+        jax.jit(
+            mapped,
+            donate_argnums=1,
+            in_shardings=(NamedSharding(mesh, P()), *lie),
+            out_shardings=(lie[0], report),
+        )
+        .lower(shared, state, items)
+        .compile()
+    )
 
 
 def peak_bytes(compiled: Any) -> int:
@@ -180,3 +231,13 @@ def peak_bytes(compiled: Any) -> int:
     found = compiled.memory_analysis()
     once = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
     return once + found.temp_size_in_bytes
+
+
+def platform_dependent(*args: Any, cpu: Callable[..., Any], default: Callable[..., Any]) -> Any:
+    """``jax.lax.platform_dependent`` for forms that take workers one by one on CPUs.
+
+    Devices that share the workers of a config would all need all of them for that.
+    """
+    if jax.sharding.get_abstract_mesh().shape.get("worker", 1) > 1:
+        return default(*args)
+    return jax.lax.platform_dependent(*args, cpu=cpu, default=default)

@@ -26,8 +26,12 @@ def num_bytes(tree: Any) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def footprint(problem: Problem, config: Config, examples: Examples, shards: Any) -> Footprint:
+def footprint(
+    problem: Problem, config: Config, examples: Examples, shards: Any, worker_devices: int = 1
+) -> Footprint:
     """Bytes of one config: what a batch holds of it, and what it takes while it is live.
+
+    On each of the devices that share its workers, where there are several.
 
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
     batches and a few copies of its replicas; and for every live replica the most that a gradient
@@ -40,10 +44,13 @@ def footprint(problem: Problem, config: Config, examples: Examples, shards: Any)
     gradient, shapes = _gradient(problem, config, examples)
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
     evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk))
+    replica = int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation))
+    held = 2 * num_bytes(state) + num_bytes(shards)
+    working = config.workers * num_bytes(shapes[1:]) + 4 * num_bytes(state.replicas)
     return Footprint(
-        held=2 * num_bytes(state) + num_bytes(report) + num_bytes(shards),
-        config=config.workers * num_bytes(shapes[1:]) + 4 * num_bytes(state.replicas),
-        replica=int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation)),
+        held=held // worker_devices + num_bytes(report),
+        config=working // worker_devices,
+        replica=replica // worker_devices,
         shared=num_bytes(examples),
     )
 

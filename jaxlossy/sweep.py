@@ -13,10 +13,10 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from jaxlossy import checkpoint, memory, program, results, train, tuning
+from jaxlossy import checkpoint, memory, processes, program, results, train, tuning
 from jaxlossy import data as data_lib
 from jaxlossy import devices as devices_lib
-from jaxlossy.config import Config
+from jaxlossy.config import FIELDS, Config
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import Group, expand, make_groups
 
@@ -35,10 +35,14 @@ def sweep(
     data: data_lib.Data | None = None,
     data_dir: str | None = None,
     devices: Sequence[Any] | None = None,
+    worker_devices: int = 1,
     memory_budget: int | None = None,
     verbose: bool = True,
 ) -> xr.Dataset:
     """Trains every config of a sweep.
+
+    Where ``jax.distributed.initialize`` has joined several processes, all of them call this with
+    the same arguments; the first alone writes and prints.
 
     Args:
       config: field values and `sweep` axes, see ``expand`` and ``Config``.
@@ -48,7 +52,9 @@ def sweep(
         see ``problem.make_problem``.
       data: arrays of your own, ``jaxlossy.from_arrays(train, test)``, in place of the named data.
       data_dir: where prepared data sets are; None: where tensorflow-datasets keeps them.
-      devices: to run on; None: all local ones.
+      devices: to run on; None: all, those of other processes too.
+      worker_devices: how many devices share the workers of a config, for models whose replicas
+        need more than one device's memory; changes no result.
       memory_budget: bytes of each device that a batch may take; None: most of what is free.
       verbose: print the plan and a progress bar.
 
@@ -66,30 +72,74 @@ def sweep(
     {'config': 2, 'step': 2}
     """
     started = time.perf_counter()
-    if memory_budget is not None and not memory_budget > 0:
-        raise ConfigError("memory_budget", memory_budget, "a number of bytes > 0")
-    devices = list(devices or jax.local_devices())
+    devices = list(devices or jax.devices())
+    processes.check_devices(devices)
     objects = {
         "model": model,
+        "loss": loss,
         "optimizer": optimizer,
         "channel": channel,
         "aggregation": aggregation,
         "data": data,
     }
+    configs, groups, attributes = processes.in_all(
+        _prepare, config, objects, data_dir, devices, worker_devices, memory_budget
+    )
+    identity = attributes["identity"]
+    processes.check_same("sweep", (identity, worker_devices, memory_budget, workdir is not None))
+    directory, earlier = None, None
+    if workdir is not None:
+        directory, earlier = processes.in_first(results.open_workdir, workdir, identity)
+    ds = results.empty(configs, attributes) if earlier is None else earlier
+    if directory is not None and earlier is None:
+        processes.in_first(results.save, ds, directory)  # from here on it is this sweep's
+    done = ds["completed"].values
+    steps = sum(c.steps for c, finished in zip(configs, done, strict=True) if not finished)
+    with tqdm(
+        total=steps,
+        unit=" config-steps",
+        unit_scale=True,
+        disable=not (verbose and processes.is_first()),
+        mininterval=0.5,
+    ) as bar:
+        run = _Run(ds, directory, devices, worker_devices, memory_budget, bar)
+        run.say(f"{len(configs)} configs in {len(groups)} group(s) on {attributes['device']}")
+        if done.any():
+            run.say(f"going on in {directory}: {done.sum()} configs are done")
+        for group in groups:
+            _run_group(run, group)
+        if directory is not None:
+            processes.in_first(_finish, ds, directory)
+        run.say(f"finished in {time.perf_counter() - started:.1f} s")
+    return processes.in_first(lambda: ds)  # times measured differ between processes
+
+
+def _prepare(
+    config: Any,
+    objects: dict[str, Any],
+    data_dir: str | None,
+    devices: list[Any],
+    worker_devices: int,
+    memory_budget: int | None,
+) -> tuple[list[Config], list[Group], dict[str, Any]]:
+    """The configs and their groups, all of them checked, and the attributes of their results."""
+    if memory_budget is not None and not memory_budget > 0:
+        raise ConfigError("memory_budget", memory_budget, "a number of bytes > 0")
     configs, swept = expand(config)
+    for workers in sorted({config.workers for config in configs}):
+        devices_lib.check_worker_devices(worker_devices, len(devices), workers)
     given = {field: _name(value) for field, value in objects.items() if value is not None}
-    for field in given:
+    named = {field: name for field, name in given.items() if field in FIELDS}
+    for field in named:
         if field in swept:
             raise ConfigError(f"sweep.{field}", given[field], "no axis where an object is given")
-    configs = [dataclasses.replace(config, **given) for config in configs]
-    groups = make_groups(configs, data_dir=data_dir, loss=loss, **objects)
+    configs = [dataclasses.replace(config, **named) for config in configs]
+    groups = make_groups(configs, data_dir=data_dir, **objects)
     for group in groups:  # their configs have the packet size filled in
         for index, member in zip(group.indices, group.configs, strict=True):
             configs[index] = member
-    if loss is not None:
-        given["loss"] = _name(loss)
-    if data is not None:
-        given["data_digest"] = _digest(data)
+    if objects["data"] is not None:
+        given["data_digest"] = _digest(objects["data"])
     attributes = {
         "identity": results.identity(configs, given, [group.problem.layout for group in groups]),
         "swept": json.dumps(swept),
@@ -99,30 +149,14 @@ def sweep(
         "train_seconds": 0.0,
         **results.describe_machine(devices),
     }
-    directory, earlier = None, None
-    if workdir is not None:
-        directory, earlier = results.open_workdir(workdir, attributes["identity"])
-    ds = results.empty(configs, attributes) if earlier is None else earlier
-    if directory is not None and earlier is None:
-        results.save(ds, directory)  # from here on the directory is this sweep's
-    done = ds["completed"].values
-    steps = sum(c.steps for c, finished in zip(configs, done, strict=True) if not finished)
-    with tqdm(
-        total=steps, unit=" config-steps", unit_scale=True, disable=not verbose, mininterval=0.5
-    ) as bar:
-        run = _Run(ds, directory, devices, memory_budget, bar)
-        run.say(f"{len(configs)} configs in {len(groups)} group(s) on {attributes['device']}")
-        if done.any():
-            run.say(f"going on in {directory}: {done.sum()} configs are done")
-        for group in groups:
-            _run_group(run, group)
-        if directory is not None:
-            from jaxlossy import figures  # brings matplotlib, which importing jaxlossy need not
+    return configs, groups, attributes
 
-            figures.save_all(ds, directory / results.FIGURES)
-            (directory / CHECKPOINT).unlink(missing_ok=True)
-        run.say(f"finished in {time.perf_counter() - started:.1f} s")
-    return ds
+
+def _finish(ds: xr.Dataset, directory: Path) -> None:
+    from jaxlossy import figures  # brings matplotlib, which importing jaxlossy need not
+
+    figures.save_all(ds, directory / results.FIGURES)
+    (directory / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _name(value: Any) -> str:
@@ -144,6 +178,7 @@ class _Run(NamedTuple):
     ds: xr.Dataset
     directory: Path | None
     devices: list[Any]
+    worker_devices: int
     memory_budget: int | None
     bar: tqdm
 
@@ -159,30 +194,34 @@ def _run_group(run: _Run, group: Group) -> None:
     if left.size == 0:
         return
     config, layout = group.configs[0], group.problem.layout
-    devices = run.devices[: len(group.configs)]
-    budget = run.memory_budget or devices_lib.memory_budget(devices)
+    devices = devices_lib.useful(run.devices, len(group.configs), run.worker_devices)
+    budget = run.memory_budget or min(processes.gather(devices_lib.memory_budget(devices)))
     run.say(
         f"{left.size} configs: {config.model} on {config.data}, {config.aggregation}, "
         f"{config.workers} workers; {layout.num_parameters:,} parameters in "
         f"{layout.num_packets} packets of {layout.size}"
     )
-    cost = memory.footprint(group.problem, config, group.examples, group.shards[0])
+    cost = memory.footprint(
+        group.problem, config, group.examples, group.shards[0], run.worker_devices
+    )
     start = time.perf_counter()
-    live = tuning.choose_live(group, devices, cost, budget)
+    live = processes.in_first(tuning.choose_live, group, devices, cost, budget, run.worker_devices)
     if (seconds := time.perf_counter() - start) > 1:
         run.say(f"  measured what to advance together in {seconds:.1f} s")
     # Planned for the whole group, so that a resumed sweep cuts the same batches.
-    plan = devices_lib.plan_batches(
-        len(group.configs), len(devices), cost, budget=budget, live=live
-    )
+    rows = len(devices) // run.worker_devices
+    plan = devices_lib.plan_batches(len(group.configs), rows, cost, budget=budget, live=live)
+    where = f"{len(devices)} device(s)"
+    if run.worker_devices > 1:
+        where = f"{rows} times {run.worker_devices} devices"
     run.say(
         f"  batches of {plan.batch} configs, {plan.live.configs} x {plan.live.workers} replicas "
-        f"live on each of {len(devices)} device(s); about "
-        f"{_size(plan.estimated_bytes)} of {_size(budget)} each"
+        f"live on each of {where}; about {_size(plan.estimated_bytes)} of {_size(budget)} each"
         + (", which may not be enough" if plan.estimated_bytes > budget else "")
     )
-    while trouble := _run_batches(run, group, plan, devices):
-        smaller = tuning.halve_plan(len(group.configs), len(devices), cost, plan)
+    mesh = devices_lib.config_mesh(devices, run.worker_devices)
+    while trouble := _run_batches(run, group, plan, mesh):
+        smaller = tuning.halve_plan(len(group.configs), rows, cost, plan)
         if smaller is None:
             raise MemoryError(
                 f"out of memory with one config at a time on each device: model {config.model!r} "
@@ -198,13 +237,13 @@ def _run_group(run: _Run, group: Group) -> None:
         )
 
 
-def _run_batches(run: _Run, group: Group, plan: devices_lib.Plan, devices: list[Any]) -> str:
+def _run_batches(run: _Run, group: Group, plan: devices_lib.Plan, mesh: Any) -> str:
     """Compiles the group, trains what is left of it; says what stopped it if memory ran out."""
     left = np.flatnonzero(~run.ds["completed"].values[group.indices])
     progress = run.bar.n
     try:
         start = time.perf_counter()
-        compiled = program.compile_group(group, plan, devices_lib.config_mesh(devices))
+        compiled = processes.in_all(program.compile_group, group, plan, mesh)
         now = time.perf_counter()
         run.ds.attrs["compile_seconds"] += now - start
         run.say(f"  compiled in {now - start:.1f} s")
@@ -214,9 +253,10 @@ def _run_batches(run: _Run, group: Group, plan: devices_lib.Plan, devices: list[
             results.fill(run.ds, group.indices[chosen], group.configs[0], series)
             run.ds.attrs["train_seconds"] += time.perf_counter() - start
             if run.directory is not None:
-                results.save(run.ds, run.directory)
+                processes.in_first(results.save, run.ds, run.directory)
     except jax.errors.JaxRuntimeError as error:
-        if not devices_lib.is_out_of_memory(error):
+        # Other processes may have enough, and would wait for this one to take its part.
+        if not devices_lib.is_out_of_memory(error) or jax.process_count() > 1:
             raise
         run.bar.update(progress - run.bar.n)  # the batch's state was donated: it starts again
         # Only text leaves: the error's frames hold what has to be freed before the next attempt.
@@ -231,11 +271,13 @@ def _train_batch(
     # The last batch is filled up with repeats, so that one program serves all.
     places = np.resize(chosen, compiled.plan.batch)
     items = program.place_items(group, places, compiled.mesh)
-    config, count, saved = group.configs[0], chosen.size, time.perf_counter()
+    config, count = group.configs[0], chosen.size
     path, found, identity = None, None, run.ds.attrs["identity"]
     if run.directory is not None:
         path = run.directory / CHECKPOINT
-        found = checkpoint.load(path, identity, group.indices[places], compiled.state)
+        found = processes.in_first(
+            checkpoint.load, path, identity, group.indices[places], compiled.state
+        )
     if found is None:
         state, rows = devices_lib.zeros(compiled.state, compiled.mesh), []
     else:
@@ -243,7 +285,7 @@ def _train_batch(
         run.say(f"  going on after {len(rows) * config.eval_every} steps of a batch")
         run.bar.update(count * config.eval_every * len(rows))
 
-    waiting = []
+    waiting, saved = [], processes.in_first(time.perf_counter)
 
     def fetch():
         while waiting:
@@ -251,10 +293,16 @@ def _train_batch(
             run.bar.update(count * config.eval_every)
 
     for segment in range(len(rows), config.steps // config.eval_every):
-        if path is not None and segment and time.perf_counter() - saved > checkpoint.INTERVAL:
+        # All go by one clock, or some would wait for others.
+        if (
+            path is not None
+            and segment
+            and processes.in_first(time.perf_counter) - saved > checkpoint.INTERVAL
+        ):
             fetch()
-            checkpoint.save(path, identity, group.indices[places], state, rows)
-            saved = time.perf_counter()
+            whole = processes.fetch(state)
+            processes.in_first(checkpoint.save, path, identity, group.indices[places], whole, rows)
+            saved = processes.in_first(time.perf_counter)
         state, report = compiled.run(segment == 0, state, items)
         fetch()  # the one before, while the device is busy with this one
         waiting.append(report)

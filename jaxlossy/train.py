@@ -189,9 +189,8 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
       over the replicas. disagreement: mean squared distance of the replicas to the mean model.
       No accuracies where the outputs are not one number a class.
     """
+    layout = problem.layout
     mean = state.replicas.mean(axis=0, keepdims=True)
-    # The mean model is evaluated as one more worker, in the same batched products.
-    params = problem.layout.unpack(jnp.concatenate([mean, state.replicas]))
 
     def scores(params):
         def chunk(part):
@@ -203,16 +202,19 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
             return jax.tree.map(lambda values: values @ weight, scores)
 
         parts = (examples.test_x, examples.test_y, examples.test_weight)
-        return jax.tree.map(lambda sums: sums.sum(axis=0), jax.lax.map(chunk, parts))
+        count = examples.test_weight.sum()
+        return jax.tree.map(lambda sums: sums.sum(axis=0) / count, jax.lax.map(chunk, parts))
 
-    sums = _over_replicas(problem, scores, params)
+    # Apart from the replicas, which would have to move to lie beside it.
+    of_mean = scores(jax.tree.map(lambda leaf: leaf[0], layout.unpack(mean)))
+    of_replicas = _over_replicas(problem, scores, layout.unpack(state.replicas))
     apart = (state.replicas - mean).reshape(-1)
-    # As a product: XLA's CPU backend sums so many numbers to one some ten times slower.
-    result = {"disagreement": jnp.vdot(apart, apart) / state.replicas.shape[0]}
-    for name, values in sums.items():
-        values = values / examples.test_weight.sum()
-        result |= {f"test_{name}": values[0], f"replica_test_{name}": values[1:].mean()}
-    return result
+    return {
+        # As a product: XLA's CPU backend sums so many numbers to one some ten times slower.
+        "disagreement": jnp.vdot(apart, apart) / state.replicas.shape[0],
+        **{f"test_{name}": value for name, value in of_mean.items()},
+        **{f"replica_test_{name}": values.mean() for name, values in of_replicas.items()},
+    }
 
 
 def segment(

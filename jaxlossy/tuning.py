@@ -45,7 +45,13 @@ def choices(workers: int, configs: int) -> list[Live]:
 
 
 def choose_live(
-    group: Group, devices: Sequence[Any], cost: Footprint, budget: int, *, always: bool = False
+    group: Group,
+    devices: Sequence[Any],
+    cost: Footprint,
+    budget: int,
+    worker_devices: int = 1,
+    *,
+    always: bool = False,
 ) -> Live:
     """What a device should advance together of a group.
 
@@ -54,22 +60,27 @@ def choose_live(
 
     Args:
       group: what to train.
-      devices: that share its configs.
+      devices: that share its configs; those of this process are measured.
       cost: of a config.
       budget: bytes on each device.
+      worker_devices: how many of them share the workers of a config; where several do, all of
+        these are live, and nothing is measured.
       always: measure also where the sweep is too short to gain by it.
     """
-    each = math.ceil(len(group.configs) / len(devices))
-    everything = choices(group.configs[0].workers, each)
+    workers = group.configs[0].workers
+    each = math.ceil(len(group.configs) * worker_devices / len(devices))
+    everything = [o for o in choices(workers, each) if worker_devices == 1 or o.workers == workers]
     options = [o for o in everything if cost.total(o, o.configs) <= budget] or everything[:1]
     guess = first_guess(devices[0].platform, cost, options)
     key = _key(group, devices[0], options)
     kept = _load()
     if key in kept:
         return Live(*kept[key])
-    if len(options) == 1 or not (always or _worth_measuring(group, devices)):
+    worth = always or _worth_measuring(group, devices)
+    if len(options) == 1 or worker_devices > 1 or not worth:
         return guess
-    best = climb(options, options.index(guess), functools.partial(_seconds, group, devices))
+    here = [device for device in devices if device.process_index == jax.process_index()]
+    best = climb(options, options.index(guess), functools.partial(_seconds, group, here))
     _keep(key, best)
     return best
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
+from jaxlossy import convolution
 from jaxlossy.convolution import Conv
 
 
@@ -18,7 +19,9 @@ from jaxlossy.convolution import Conv
 def test_values_and_gradients_are_those_of_a_convolution(
     monkeypatch, shape, stride, use_bias, form
 ):
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *args, **forms: forms[form](*args))
+    monkeypatch.setattr(
+        convolution, "platform_dependent", lambda *args, **forms: forms[form](*args)
+    )
     space = len(shape) - 1
     ours = Conv(4, stride, use_bias)
     flax = nn.Conv(4, (3,) * space, stride, padding=1, use_bias=use_bias)
