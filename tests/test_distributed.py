@@ -20,7 +20,7 @@ from apart import run as run_sweep
 from test_sweep import assert_same
 
 import jaxlossy
-from jaxlossy import aggregation, devices
+from jaxlossy import devices, tuning
 
 ROOT = Path(__file__).parent.parent
 CACHE = jax.config.jax_compilation_cache_dir
@@ -83,16 +83,15 @@ def faked(tmp_path_factory):
 @pytest.mark.parametrize("rule", ["model_averaging", "gradient_averaging"])
 def test_devices_that_share_workers_exchange_one_model_a_step_and_others_nothing(monkeypatch, rule):
     programs, original = [], devices.compile_over_configs
-    # The average of all workers at once in both, as it is where devices share them.
-    at_once = aggregation._average_at_once
-    monkeypatch.setattr(aggregation, "_average_run_by_run", at_once)
+    # All workers at once in both, as it is where devices share them.
+    monkeypatch.setattr(tuning, "choose_live", lambda *_: devices.Live(1, 4))
 
     def recording(*args, **kwargs):
         programs.append(original(*args, **kwargs))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(devices, "compile_over_configs", recording)
-    config = {**SWEEP, "features": (32,), "packet_size": 61, "aggregation": rule}
+    config = {**SWEEP, "features": (512,), "packet_size": 61, "aggregation": rule}
     for worker_devices in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             run_sweep(config, worker_devices=worker_devices, memory_budget=1, verbose=False)
@@ -100,7 +99,7 @@ def test_devices_that_share_workers_exchange_one_model_a_step_and_others_nothing
     assert not apart
     shapes = re.findall(r"\w+\[([\d,]*)\]", " ".join(shared))
     sizes = [int(np.prod([int(n) for n in shape.split(",") if n])) for shape in shapes]
-    num_packets = -(-(6 * 32 + 32 + 32 * 3 + 3) // 61)
+    num_packets = -(-(6 * 512 + 512 + 512 * 3 + 3) // 61)
     assert max(sizes) == num_packets * 61
     # One config on each device, or half of one.
     apart, shared = (program.memory_analysis() for program in programs)
