@@ -51,7 +51,7 @@ def choose_live(
     budget: int,
     worker_devices: int = 1,
     *,
-    always: bool = False,
+    measure: bool | None = None,
 ) -> Live:
     """What a device should advance together of a group.
 
@@ -65,7 +65,7 @@ def choose_live(
       budget: bytes on each device.
       worker_devices: how many of them share the workers of a config; where several do, all of
         these are live, and nothing is measured.
-      always: measure also where the sweep is too short to gain by it.
+      measure: whether to measure what is not known yet; None: where the sweep is long enough.
     """
     workers = group.configs[0].workers
     each = math.ceil(len(group.configs) * worker_devices / len(devices))
@@ -76,8 +76,9 @@ def choose_live(
     kept = _load()
     if key in kept:
         return Live(*kept[key])
-    worth = always or _worth_measuring(group, devices)
-    if len(options) == 1 or worker_devices > 1 or not worth:
+    if measure is None:
+        measure = _worth_measuring(group, devices)
+    if len(options) == 1 or worker_devices > 1 or not measure:
         return guess
     here = [device for device in devices if device.process_index == jax.process_index()]
     best = climb(options, options.index(guess), functools.partial(_seconds, group, here))

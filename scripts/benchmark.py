@@ -152,8 +152,8 @@ def run_jaxlossy(work: Work, num_configs: int, *, native: bool = False) -> Timed
     if _LIVE.value:
         live = devices_lib.Live(*map(int, _LIVE.value))
     else:
-        always = _SUITE.value in (None, "full")  # the others have little time
-        live = tuning.choose_live(group, devices, cost, budget, always=always)
+        measure = _SUITE.value in (None, "full")  # the others have little time
+        live = tuning.choose_live(group, devices, cost, budget, measure=measure)
     plan = devices_lib.plan_batches(num_configs, len(devices), cost, budget=budget, live=live)
     if plan.num_batches > 1:
         raise ValueError(f"{num_configs} configs do not fit at once")

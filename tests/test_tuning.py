@@ -53,7 +53,7 @@ def test_results_do_not_depend_on_what_is_live(monkeypatch, model):
 
 def test_choices_are_measured_once_and_kept(cache_directory, monkeypatch):
     group, found = group_of(), jax.local_devices()
-    live = tuning.choose_live(group, found, cost_of(group), 10**9, always=True)
+    live = tuning.choose_live(group, found, cost_of(group), 10**9, measure=True)
     assert live in tuning.choices(SMALL["workers"], 3)
     assert list(json.loads((cache_directory / tuning.FILE).read_text()).values()) == [list(live)]
 
