@@ -17,6 +17,7 @@ import math
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from jaxlossy import devices as devices_lib
 from jaxlossy import memory, program, tuning
 from jaxlossy.aggregation import average_arrived
 from jaxlossy.channel import Delivered
+from jaxlossy.errors import check_name
 from jaxlossy.grid import Group, expand, make_groups
 
 _SUITE = flags.DEFINE_enum("suite", None, ["quick", "full", "gpu"], "Cases listed in this file.")
@@ -414,6 +416,13 @@ def main(argv: list[str]) -> None:
         raise app.UsageError(f"not understood: {argv[1]}")
     logging.set_verbosity(logging.WARNING)
     jax.config.update("jax_num_cpu_devices", _CPU_DEVICES.value)
+    try:
+        for name in _WORK.value:
+            check_name("work", name, [*WORK, *AVERAGING])
+        for name in _SYSTEM.value:
+            check_name("system", name, SYSTEMS)
+    except jaxlossy.ConfigError as error:
+        sys.exit(f"error: {error}")
     rates = device_rates()
     device = jax.local_devices()[0]
     print(
