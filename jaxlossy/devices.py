@@ -68,7 +68,7 @@ def plan_batches(
 
     Args:
       num_configs: in the group.
-      num_devices: that share a batch.
+      num_devices: that share a batch; those that share workers count as one.
       footprint: of one config.
       budget: bytes on each device. One live config per device runs even where it does not fit.
       live: most configs to advance together on a device; None: no limit of its own.

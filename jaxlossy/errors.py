@@ -22,7 +22,13 @@ class ConfigError(ValueError):
         self.field, self.value, self.allowed = field, value, allowed
 
     def __reduce__(self):  # exceptions are unpickled from their message alone
-        return type(self), (self.field, repr(self.value), self.allowed)
+        return type(self), (self.field, _Shown(repr(self.value)), self.allowed)
+
+
+class _Shown(str):
+    """What is left of a value in another process, where it may have no meaning: its looks."""
+
+    __repr__ = str.__str__
 
 
 def check_name(field: str, name: Any, known: Iterable[str]) -> None:

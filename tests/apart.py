@@ -45,7 +45,9 @@ def faked():
 
 def joined(out, process):
     """Two processes of two devices; nothing on disk is common to them."""
-    seen = {"plain": run(memory_budget=1), "workers": run(worker_devices=4)}
+    few = {**SWEEP, "sweep": {"seed": (0, 1)}}  # fewer configs than devices
+    tight = {"memory_budget": 1}  # batches of four configs, one on each device
+    seen = {"few": run(few, **tight), "workers": run(worker_devices=4)}
     wrong = {"a field": {**SWEEP, "workers": 0}, "another": {**SWEEP, "steps": 2}}
     for name, config in wrong.items():
         seen[name] = outcome(config if process == 1 else SWEEP)
@@ -53,7 +55,7 @@ def joined(out, process):
     seen["a workdir"] = outcome(workdir=out / ("file" if process == 0 else "unused"))
     seen["its own devices"] = outcome(devices=jax.local_devices())
 
-    options = {"workdir": out / f"workdir{process}", "memory_budget": 1}  # three batches of four
+    options = {"workdir": out / f"workdir{process}", **tight}
     checkpoint.INTERVAL, fill, calls = 0.0, results.fill, []
 
     def interrupt(*args):
@@ -78,7 +80,10 @@ def main(what, out, cache, process="0", port=""):
     jax.config.update("jax_num_cpu_devices", 8 if what == "faked" else 2)
     out = Path(out)
     if what == "joined":
-        jax.distributed.initialize(f"localhost:{port}", 2, int(process), initialization_timeout=60)
+        # Machines that run tests may be busy with other things for long.
+        jax.distributed.initialize(
+            f"localhost:{port}", 2, int(process), heartbeat_timeout_seconds=1000
+        )
     seen = faked() if what == "faked" else joined(out, int(process))
     (out / f"{what}{process}.pkl").write_bytes(pickle.dumps(seen))
 

@@ -4,6 +4,7 @@ Masks and counts are the same exactly, losses to float32 rounding (sums over wor
 devices share are taken in another order).
 """
 
+import json
 import pickle
 import re
 import socket
@@ -50,12 +51,20 @@ def start(*command):
     )
 
 
-def finish(process):
-    """What a process printed, of its own accord."""
-    out, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    said = [line for line in (out + errors).splitlines() if not line.startswith("[Gloo]")]
-    return "\n".join(said)
+def finish(*started):
+    """What each process printed, of its own accord."""
+    try:
+        printed = []
+        for process in started:
+            text = "".join(process.communicate(timeout=300))
+            assert process.returncode == 0, text
+            lines = text.splitlines()
+            printed.append("\n".join(line for line in lines if not line.startswith("[Gloo]")))
+        return printed
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 @pytest.mark.parametrize("shared", ["apart", "two", "four"])
@@ -72,27 +81,30 @@ def faked(tmp_path_factory):
 
 
 @pytest.mark.parametrize("aggregation", ["model_averaging", "gradient_averaging"])
-def test_devices_that_share_workers_exchange_one_model_and_no_others_anything(
+def test_devices_that_share_workers_exchange_one_model_a_step_and_others_nothing(
     monkeypatch, aggregation
 ):
-    texts, original = [], devices.compile_over_configs
+    programs, original = [], devices.compile_over_configs
 
     def recording(*args, **kwargs):
-        texts.append(original(*args, **kwargs).as_text())
+        programs.append(original(*args, **kwargs))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(devices, "compile_over_configs", recording)
-    # A model of 8 * 61 parameters, and so much less of everything else that it stands out.
     config = {**SWEEP, "features": (32,), "packet_size": 61, "aggregation": aggregation}
     for worker_devices in (1, 2):
         with pytest.raises(KeyboardInterrupt):
             run_sweep(config, worker_devices=worker_devices, memory_budget=1, verbose=False)
-    apart, shared = (COLLECTIVE.findall(text) for text in texts)
+    apart, shared = (COLLECTIVE.findall(program.as_text()) for program in programs)
     assert not apart
     shapes = re.findall(r"\w+\[([\d,]*)\]", " ".join(shared))
     sizes = [int(np.prod([int(n) for n in shape.split(",") if n])) for shape in shapes]
     num_packets = -(-(6 * 32 + 32 + 32 * 3 + 3) // 61)
     assert max(sizes) == num_packets * 61
+    # One config on each device, or half of one.
+    apart, shared = (program.memory_analysis() for program in programs)
+    assert shared.argument_size_in_bytes < 0.6 * apart.argument_size_in_bytes
+    assert shared.temp_size_in_bytes < 0.7 * apart.temp_size_in_bytes
 
 
 @pytest.mark.parametrize(("worker_devices", "workers"), [(0, 4), (3, 4), (2, 3)])
@@ -105,17 +117,19 @@ def test_devices_and_workers_divide(worker_devices, workers):
 def joined(tmp_path_factory):
     out, port = tmp_path_factory.mktemp("joined"), free_port()
     started = [start("tests/apart.py", "joined", out, CACHE, i, port) for i in range(2)]
-    printed = [finish(process) for process in started]
+    printed = finish(*started)
     seen = [pickle.loads((out / f"joined{i}.pkl").read_bytes()) for i in range(2)]
     return out, printed, seen
 
 
 def test_two_processes_return_what_one_does(joined, alone):
     _, printed, (first, second) = joined
-    for name in ("plain", "workers", "resumed"):
+    for name in ("workers", "resumed"):
         assert first[name].identical(second[name])
         assert first[name].attrs["device"].startswith("4 x ")
         assert_same(first[name], alone)
+    assert first["few"].identical(second["few"])
+    assert_same(first["few"], alone.isel(config=[0, 1]))
     assert "finished in" in printed[0]
     assert printed[1] == ""
 
@@ -140,8 +154,21 @@ def test_only_the_first_process_writes_and_all_go_on_from_its_files(joined):
 )
 def test_what_is_wrong_in_one_process_ends_all(joined, name, line):
     _, _, seen = joined
-    for outcome in seen:
-        assert re.match(f"ConfigError: {line}", outcome)
+    for process in seen:
+        assert re.match(f"ConfigError: {line}", process[name])
+
+
+def test_flags_that_join_nobody_are_one_line(tmp_path):
+    run = start(
+        "scripts/sweep.py",
+        "--config=configs/digits.py",
+        f"--workdir={tmp_path}",
+        "--num_processes=2",
+    )
+    _, errors = run.communicate(timeout=300)
+    assert run.returncode == 1
+    assert errors.startswith("error: processes could not be joined: ")
+    assert errors.count("\n") == 1
 
 
 def test_the_script_joins_processes(tmp_path):
@@ -153,26 +180,22 @@ def test_the_script_joins_processes(tmp_path):
         "--config.eval_every=2",
         "--config.workers=4",
         "--config.features=(8,)",
-        "--config.sweep.servers=(4,)",
+        "--config.sweep.servers=(1,4)",
         "--config.sweep.drop_probability=(0.1,)",
+        "--config.sweep.seed=(0,)",
+        "--cpu_devices=1",
+        "--worker_devices=2",
+        f"--coordinator_address=localhost:{port}",
+        "--num_processes=2",
     ]
-    joins = [f"--coordinator_address=localhost:{port}", "--num_processes=2", "--cpu_devices=1"]
     started = [
-        start(
-            "scripts/sweep.py",
-            *flags,
-            *joins,
-            f"--process_id={i}",
-            "--worker_devices=2",
-            f"--workdir={tmp_path / str(i)}",
-        )
+        start("scripts/sweep.py", *flags, f"--process_id={i}", f"--workdir={tmp_path / str(i)}")
         for i in range(2)
     ]
-    printed = [finish(process) for process in started]
+    printed = finish(*started)
     assert "final test accuracy of the mean model" in printed[0]
     assert printed[1] == ""
     assert not (tmp_path / "1").exists()
     ds = jaxlossy.load(tmp_path / "0")
     assert ds.attrs["device"].startswith("2 x ")
-    finish(start("scripts/sweep.py", *flags, "--cpu_devices=1", f"--workdir={tmp_path / 'one'}"))
-    assert_same(ds, jaxlossy.load(tmp_path / "one"))
+    assert_same(ds, jaxlossy.sweep(json.loads(ds.attrs["config"]), verbose=False))
