@@ -72,13 +72,15 @@ def choose_live(
     everything = [o for o in choices(workers, each) if worker_devices == 1 or o.workers == workers]
     options = [o for o in everything if cost.total(o, o.configs) <= budget] or everything[:1]
     guess = first_guess(devices[0].platform, cost, options)
+    if len(options) == 1 or worker_devices > 1:
+        return guess
     key = _key(group, devices[0], options)
     kept = _load()
     if key in kept:
         return Live(*kept[key])
     if measure is None:
         measure = _worth_measuring(group, devices)
-    if len(options) == 1 or worker_devices > 1 or not measure:
+    if not measure:
         return guess
     here = [device for device in devices if device.process_index == jax.process_index()]
     best = climb(options, options.index(guess), functools.partial(_seconds, group, here))

@@ -166,6 +166,21 @@ def test_a_bfloat16_config_counts_smaller_intermediates():
     assert costs["bfloat16"].held == costs["float32"].held
 
 
+def test_a_scan_counts_what_it_stores_for_its_gradient():
+    def replica(length):
+        def apply(w, x):
+            return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), None), x, length=length)[0][:, :3]
+
+        config, data = make_config({**SMALL, "packet_size": 1}), small_data()
+        model = (lambda key, x: jax.random.normal(key, (6, 6)), apply)
+        problem = make_problem(config, data, model=model)
+        shards = np.zeros((4, 15), np.int32)
+        return memory.footprint(problem, config, as_examples(data), shards).replica
+
+    each = SMALL["batch_size"] * 6 * 4  # bytes of a step's activations
+    assert replica(1000) - replica(10) >= 990 * each
+
+
 def test_remat_takes_less_memory():
     data, stored, temporary, costs = series_data(), [], [], []
     for remat in (False, True):

@@ -63,6 +63,8 @@ def test_choices_are_measured_once_and_kept(cache_directory, monkeypatch):
     monkeypatch.setattr(tuning, "_seconds", fail)
     monkeypatch.setattr(tuning, "_measured", {})  # as in a new process
     assert tuning.choose_live(group, found, cost_of(group), 10**9) == live
+    # Devices that share workers have all of them live, whatever is kept.
+    assert tuning.choose_live(group, found, cost_of(group), 10**9, 2).workers == SMALL["workers"]
 
 
 def test_a_short_sweep_and_a_broken_file_do_not_matter(cache_directory):
