@@ -9,6 +9,7 @@ product over shifted copies. BUILD_NOTES.md has the measurements.
 
 import functools
 import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,11 +36,11 @@ class Conv(nn.Module):
     def __call__(self, x):
         shape = (*[3] * (x.ndim - 2), x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
-        x = conv(x, kernel, self.stride)
+        y: Any = conv(x, kernel, self.stride)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, (self.features,))
-            x = x + bias.reshape((1,) * (x.ndim - 1) + bias.shape)
-        return x
+            y = y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
+        return y
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
