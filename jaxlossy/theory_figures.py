@@ -98,7 +98,7 @@ def gradient_bounds(table: Frame) -> Figure:
         table[["measured", "predicted"]].min().min(),
         table[["measured", "predicted"]].max().max(),
     )
-    axes.plot(ends, ends, color="0.3", lw=1.2, label="measured = bound")
+    axes.plot(ends, ends, color="0.3", lw=1.2, label="the bound")
     shapes = {("random", 4): "o", ("random", 16): "D", ("separate", 4): "s", ("separate", 16): "^"}
     colours = dict(zip(shapes, _palette("viridis", len(shapes)), strict=True))
     for key, rows in table.groupby(["placement", "workers"]):
@@ -107,8 +107,8 @@ def gradient_bounds(table: Frame) -> Figure:
             rows["predicted"],
             rows["measured"],
             14,
-            colours[key],
-            shapes[key],
+            color=colours[key],
+            marker=shapes[key],
             label=label,
             lw=0,
             alpha=0.8,
@@ -151,7 +151,7 @@ def disagreements(table: Frame) -> Figure:
         Line2D([], [], color=c, lw=2.5, alpha=0.5, label=f"{p:g}") for p, c in colours.items()
     ]
     handles.append(Line2D([], [], color="black", lw=1, ls="--", label="predicted"))
-    _legend(figure, handles, "drop probability")
+    _legend(figure, handles, "drop probability\n(thick: measured)")
     return figure
 
 

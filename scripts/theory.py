@@ -78,13 +78,13 @@ def _file(field: str, name: str) -> Path:
 def _text(table: Any) -> str:
     """Exact and measured values, and how far apart they are."""
     names = theory.Coefficients._fields
+    rounding = 1e-6  # of float32 sums, where every trial gives the same
     off = np.abs(np.stack([table[f"measured_{name}"] - table[name] for name in names]))
     error = np.stack([table[f"measured_{name}_se"] for name in names])
-    rounding = 1e-6  # of float32 sums, where every trial gives the same
     deviation = np.where(off < rounding, 0, off / np.maximum(error, rounding / 100)).max(axis=0)
     columns = ["placement", "num_workers", "num_servers", "drop_probability"]
     columns += [column for name in names for column in (name, f"measured_{name}")]
-    shown = table[columns].assign(deviation=deviation)
+    shown = table[columns].assign(deviation=deviation).round(6)
     shown.columns = [c.replace("num_", "").replace("measured_", "~") for c in shown.columns]
     return (
         f"{shown.to_string(index=False, float_format='{:.4g}'.format)}\n\n"

@@ -195,8 +195,8 @@ def test_server_weight_is_the_fixed_point_of_the_mean_mixing(step_size):
     for n, p in itertools.product((2, 3, 10), (0.0, 0.2, 0.9)):
         M = theory.mixing_matrices("fixed", n, p).mean
         # X_next = ((1 - s) X + s B) W on average, and the mean model is X 1/N.
-        weights = step_size * M @ np.linalg.solve(
-            np.eye(n) - (1 - step_size) * M, np.full(n, 1 / n)
+        weights = (
+            step_size * M @ np.linalg.solve(np.eye(n) - (1 - step_size) * M, np.full(n, 1 / n))
         )
         found = theory.server_weight(n, p, step_size)
         assert found == pytest.approx(n * weights[0], rel=1e-9)
