@@ -238,7 +238,7 @@ def disagreement(
     distance = np.zeros(np.broadcast_shapes(alpha0.shape, noise.shape, spread.shape))
     along = np.zeros_like(distance)  # inner product of the replicas' offsets and the constant part
     rows = [distance]
-    for _ in range(steps):
+    for _ in range(_integers("steps", steps).item()):
         if aggregation == "model_averaging":
             distance = beta * (distance + noise + spread + 2 * along)
             along = alpha0 * (along + spread)
