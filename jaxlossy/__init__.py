@@ -7,6 +7,7 @@
 
 import importlib
 
+from jaxlossy import theory as theory
 from jaxlossy.aggregation import Aggregation as Aggregation
 from jaxlossy.aggregation import average_arrived as average_arrived
 from jaxlossy.aggregation import gradient_averaging as gradient_averaging
