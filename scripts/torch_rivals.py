@@ -114,22 +114,19 @@ def load(model: nn.Module, params: Any) -> None:
         nn.Conv1d: "Conv",
         nn.Conv2d: "Conv",
         nn.GroupNorm: "GroupNorm",
-        Block: "Block",
     }
     counts = dict.fromkeys(names.values(), 0)
+    blocks = iter(sorted(name for name in params if name.startswith("Block_")))
 
     def visit(module):
         for layer in module.children():
-            name = names.get(type(layer))
-            if name is None:
-                visit(layer)
-                continue
-            given = params[f"{name}_{counts[name]}"]
-            counts[name] += 1
-            if name == "Block":
-                load(layer, given)
+            if isinstance(layer, Block):
+                load(layer, params[next(blocks)])
+            elif name := names.get(type(layer)):
+                _load_layer(layer, params[f"{name}_{counts[name]}"])
+                counts[name] += 1
             else:
-                _load_layer(layer, given.get("Dense_0", given))  # a convolution as a product
+                visit(layer)
 
     visit(model)
 

@@ -38,7 +38,6 @@ def faked():
     """Eight devices in one process."""
     return {
         "apart": run(verbose=False),  # four of sixteen places are filled up
-        "two": run(worker_devices=2, verbose=False),
         "four": run(worker_devices=4, verbose=False),
     }
 

@@ -56,7 +56,7 @@ def finish(*started):
     try:
         printed = []
         for process in started:
-            text = "".join(process.communicate(timeout=300))
+            text = "".join(process.communicate(timeout=900))
             assert process.returncode == 0, text
             lines = text.splitlines()
             printed.append("\n".join(line for line in lines if not line.startswith("[Gloo]")))
@@ -67,7 +67,7 @@ def finish(*started):
             process.communicate()
 
 
-@pytest.mark.parametrize("shared", ["apart", "two", "four"])
+@pytest.mark.parametrize("shared", ["apart", "four"])
 def test_eight_devices_equal_one(faked, alone, shared):
     assert faked[shared].attrs["device"].startswith("8 x ")
     assert_same(faked[shared], alone)
@@ -165,7 +165,7 @@ def test_flags_that_join_nobody_are_one_line(tmp_path):
         f"--workdir={tmp_path}",
         "--num_processes=2",
     )
-    _, errors = run.communicate(timeout=300)
+    _, errors = run.communicate(timeout=900)
     assert run.returncode == 1
     assert errors.startswith("error: processes could not be joined: ")
     assert errors.count("\n") == 1

@@ -31,6 +31,7 @@ def as_torch(tree):
         ((4, 4, 1), {"model": "mlp", "features": (8,)}),
         ((8, 6, 2), {"model": "cnn", "features": (8, 16)}),
         ((9, 2), {"model": "cnn", "features": (6,)}),
+        ((8, 8, 3), {"model": "resnet20"}),
     ],
 )
 def test_a_step_is_a_step_of_jaxlossy(program, drop_probability, shape, fields):
