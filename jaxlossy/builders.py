@@ -87,7 +87,7 @@ class Cifar10Like(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             images = 0.5 + 0.1 * prototypes[labels] + 0.2 * noise
             return self._generate_examples(np.clip(images, 0, 1), labels)
 
-        return {"train": draw(1600), "test": draw(400)}
+        return {"train": draw(1600), "test": draw(128)}
 
     def _generate_examples(self, images, labels):
         return _examples("image", images.astype(np.float32), labels)

@@ -131,7 +131,8 @@ def as_model(model: Any) -> Model:
       model: a linen module, with `batch_stats` if its call takes ``train`` (True in training, when
         these change, and False in evaluation); an nnx module class or any other function of the
         keyword ``rngs`` that returns an nnx module (``lambda rngs: Net(16, rngs=rngs)``), so that
-        every seed draws its own weights; an (init, apply) pair as in ``Model``, without statistics; or a ``Model``.
+        every seed draws its own weights; an (init, apply) pair, as in ``Model`` but without
+        statistics; or a ``Model``.
 
     Raises:
       ConfigError: anything else, an nnx module whose weights are drawn already, or a module with
