@@ -46,7 +46,7 @@ class Conv(nn.Module):
 
 def _draw_kernel(key, shape):
     # As a matrix, which is the same numbers: a random draw along four axes takes XLA's CPU backend
-    # two seconds to compile, and a network has many.
+    # seconds to compile, and a network has many.
     matrix = (math.prod(shape[:-1]), shape[-1])
     return nn.initializers.lecun_normal()(key, matrix).reshape(shape)
 

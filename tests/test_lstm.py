@@ -57,6 +57,7 @@ def test_padding_changes_nothing(model):
     net, variables = model
     task = tasks.task_of(utterances())
 
+    @jax.jit
     def losses_and_gradient(x, y):
         def mean(params):
             losses = task.loss(net.apply({"params": params}, x), y)
