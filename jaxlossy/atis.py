@@ -120,10 +120,10 @@ def make_corpus(train: list[Utterance], test: list[Utterance]) -> Corpus:
         if labels:
             strange.append((utterance, sorted(labels)))
     if strange:
-        places = ", ".join(utterance.where for utterance, _ in strange)
+        places = ", ".join(utterance.where.rpartition(":")[2] for utterance, _ in strange)
         allowed = (
-            f"only labels of the training set, which {', '.join(strange[0][1])} is not; give other "
-            f"labels to the lines that have such, or take them out: {places}"
+            f"labels that the training set has too, unlike {', '.join(strange[0][1])}; take out or "
+            f"change the lines with such labels, here lines {places}"
         )
         raise ConfigError("data", strange[0][0].where, allowed)
     words = {word for utterance in train for word in utterance.words}

@@ -31,8 +31,7 @@ class LSTM(nn.Module):
         x = nn.Embed(self.tokens, self.width)(x)
         # Of all tokens at once: in the loop over time only the product with the state is left.
         gates = nn.Dense(4 * self.width, name="input")(x)
-        square = nn.initializers.orthogonal()
-        state = self.param("state", _side_by_side(square), (self.width, 4 * self.width))
+        state = self.param("state", _draw_squares, (self.width, 4 * self.width))
         states = _lstm(gates.swapaxes(0, 1), jnp.asarray(state, gates.dtype)).swapaxes(0, 1)
         total = jnp.where(real, states, 0).sum(axis=1)
         mean = total / jnp.maximum(real.sum(axis=1), 1).astype(total.dtype)
@@ -57,11 +56,8 @@ def _lstm(
     return jax.lax.scan(step, (start, start), gates)[1]
 
 
-def _side_by_side(initializer):
-    """Draws a wide kernel as the square ones that it is made of."""
-
-    def init(key, shape, dtype=jnp.float32):
-        keys = jax.random.split(key, shape[1] // shape[0])
-        return jnp.concatenate([initializer(k, (shape[0],) * 2, dtype) for k in keys], axis=1)
-
-    return init
+def _draw_squares(key, shape):
+    """Orthogonal matrices side by side, one a gate."""
+    size = shape[0]
+    draw = jax.vmap(lambda key: nn.initializers.orthogonal()(key, (size, size)))
+    return jnp.concatenate(draw(jax.random.split(key, shape[1] // size)), axis=1)

@@ -178,7 +178,7 @@ def _without_statistics(
 
 
 def _from_linen(module: nn.Module) -> Model:
-    if "train" not in inspect.signature(module.__call__).parameters:
+    if not callable(module) or "train" not in inspect.signature(module).parameters:
 
         def init_params(key, x):
             variables = module.init(key, x)

@@ -87,15 +87,13 @@ TRAIN_FILE, TEST_FILE = "atis.train.w-intent.iob", "atis.test.w-intent.iob"
         ),
         (
             {"test": TEST + TEST.replace("B-toloc", "B-stoploc") + TEST.replace("fare", "fear")},
-            f"data: '{TEST_FILE}:2' is not allowed (allowed: only labels of the training set, "
-            "which B-stoploc is not; give other labels to the lines that have such, or take them "
-            f"out: {TEST_FILE}:2, {TEST_FILE}:3)",
+            f"data: '{TEST_FILE}:2' is not allowed (allowed: labels that the training set has too, "
+            "unlike B-stoploc; take out or change the lines with such labels, here lines 2, 3)",
         ),
         (
             {"test": TEST.replace("atis_airfare", "O")},  # a slot is no intent
-            f"data: '{TEST_FILE}:1' is not allowed (allowed: only labels of the training set, "
-            f"which O is not; give other labels to the lines that have such, or take them out: "
-            f"{TEST_FILE}:1)",
+            f"data: '{TEST_FILE}:1' is not allowed (allowed: labels that the training set has too, "
+            "unlike O; take out or change the lines with such labels, here lines 1)",
         ),
         (
             {"train": TRAIN.encode("latin-1")},

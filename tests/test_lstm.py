@@ -26,7 +26,7 @@ def utterances():
 @pytest.fixture(scope="module")
 def model():
     net = LSTM(width=4, tokens=5, intents=2, slots=3)
-    return net, net.init(jax.random.key(0), TOKENS)
+    return net, jax.jit(net.init)(jax.random.key(0), TOKENS)
 
 
 def test_the_states_are_those_of_flax(model):
@@ -107,7 +107,7 @@ def test_it_learns_what_is_made_up_and_results_have_its_slots():
 def test_products_are_in_bfloat16_where_asked_for():
     config = make_config({**SMALL, "model": "lstm", "compute_dtype": "bfloat16", "batch_size": 3})
     problem = make_problem(config, utterances())
-    params = problem.model.init(jax.random.key(0), TOKENS)
+    params = jax.jit(problem.model.init)(jax.random.key(0), TOKENS)
     text = str(jax.make_jaxpr(lambda p: problem.model.apply(p, TOKENS))(params))
     products = [line for line in text.splitlines() if "dot_general[" in line]
     assert len(products) == 4
