@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_datasets as tfds
 
+from jaxlossy.atis import Atis, AtisLike
 from jaxlossy.files import writable_directory
 
 
@@ -67,7 +68,38 @@ class Mnist1d(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return _examples("signal", signals.astype(np.float32)[..., None], labels)
 
 
-BUILDERS = {"digits": Digits, "mnist1d": Mnist1d}
+class Cifar10Like(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """Made-up images of CIFAR-10's shape: a smooth prototype of each of 10 classes, plus noise."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        return _info(self, "image", (32, 32, 3), "https://www.cs.toronto.edu/~kriz/cifar.html")
+
+    def _split_generators(self, dl_manager):
+        del dl_manager
+        rng = np.random.default_rng(0)
+        prototypes = rng.normal(size=(10, 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
+
+        def draw(count):
+            labels = np.arange(count) % 10
+            noise = rng.normal(size=(count, 32, 32, 3))
+            images = 0.5 + 0.1 * prototypes[labels] + 0.2 * noise
+            return self._generate_examples(np.clip(images, 0, 1), labels)
+
+        return {"train": draw(1600), "test": draw(128)}
+
+    def _generate_examples(self, images, labels):
+        return _examples("image", images.astype(np.float32), labels)
+
+
+BUILDERS = {
+    "digits": Digits,
+    "mnist1d": Mnist1d,
+    "atis": Atis,
+    "atis_like": AtisLike,
+    "cifar10_like": Cifar10Like,
+}
 
 
 def prepare(name: str, data_dir: str | os.PathLike[str] | None) -> None:
@@ -80,6 +112,9 @@ def prepare(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     Args:
       name: a key of ``BUILDERS``.
       data_dir: folder of prepared data sets; None for the default of TFDS.
+
+    Raises:
+      ConfigError: a folder that is not writable, or no or bad files to make 'atis' of.
     """
     if data_dir is not None:
         data_dir = writable_directory("data_dir", data_dir)
@@ -89,7 +124,8 @@ def prepare(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     root.mkdir(parents=True, exist_ok=True)
     # Beside the target, because only within a file system is a rename atomic.
     with tempfile.TemporaryDirectory(prefix=f".{name}_", dir=root) as scratch:
-        copy = BUILDERS[name](data_dir=scratch)
+        source = {"source": root} if name == "atis" else {}
+        copy = BUILDERS[name](data_dir=scratch, **source)
         # TFDS reports a dozen lines of progress about a second's work, some of them on stdout.
         quiet = io.StringIO()
         with (

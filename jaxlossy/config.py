@@ -40,6 +40,7 @@ _WIDTHS = _Kind(
 _PRECISION = _Kind(
     str, "'default', 'float32' or 'bfloat16'", lambda v: v in ("default", "float32", "bfloat16")
 )
+_NORMALIZATION = _Kind(str, "'group' or 'batch'", lambda v: v in ("group", "batch"))
 _DTYPE = _Kind(str, "'float32' or 'bfloat16'", lambda v: v in ("float32", "bfloat16"))
 _SWITCH = _Kind(bool, "True or False", lambda v: True)
 
@@ -76,9 +77,10 @@ class Config:
       seed: of the initial model, the batches, the placement and the losses.
       optimizer: 'sgd', 'momentum' or 'adam'; one per worker.
       learning_rate, momentum: as usual; momentum counts with optimizer 'momentum' only.
-      schedule: 'constant', 'cosine' (to 0 at the last step) or 'exponential'.
+      schedule: 'constant', 'cosine' (to 0 at the last step), 'exponential' or 'steps'.
       warmup_steps: optimizer steps of linear warm-up.
-      decay_steps, decay_rate: 'exponential' multiplies by decay_rate every decay_steps.
+      decay_begin, decay_steps, decay_rate: from optimizer step decay_begin on, the rate is
+        multiplied by decay_rate every decay_steps: 'exponential' smoothly, 'steps' at once.
       steps: rounds of communication.
       local_steps: optimizer steps before each round.
       batch_size: examples a worker draws for an optimizer step, with replacement.
@@ -93,6 +95,8 @@ class Config:
 
     Model and data:
       model, features: name (`models.MODELS`) and widths of its hidden layers.
+      normalization: of the built-in models that normalise: 'group' or 'batch', where every worker
+        has its batches' statistics and running ones of its own (`normalization`).
       data: name of the data set (`data.load`).
       dirichlet_alpha: label skew of the shards; inf: iid (`shards.make_shards`).
       shard_seed: of the shards alone.
@@ -114,6 +118,7 @@ class Config:
     momentum: float = _traced(0.9, _BELOW_ONE)
     schedule: str = _static("constant", _NAME)
     warmup_steps: int = _traced(0, _STEPS)
+    decay_begin: int = _traced(0, _STEPS)
     decay_steps: int = _traced(100, _COUNT)
     decay_rate: float = _traced(0.5, _POSITIVE)
     steps: int = _static(300, _COUNT)
@@ -125,6 +130,7 @@ class Config:
     remat: bool = _static(False, _SWITCH)
     model: str = _static("mlp", _NAME)
     features: tuple[int, ...] = _static((64,), _WIDTHS)
+    normalization: str = _static("group", _NORMALIZATION)
     data: str = _static("digits", _NAME)
     dirichlet_alpha: float = _traced(math.inf, _POSITIVE_OR_INF)
     shard_seed: int = _traced(0, _SEED)

@@ -9,6 +9,7 @@ product over shifted copies. BUILD_NOTES.md has the measurements.
 
 import functools
 import itertools
+import math
 from typing import Any
 
 import jax
@@ -35,12 +36,19 @@ class Conv(nn.Module):
     @nn.compact
     def __call__(self, x):
         shape = (*[3] * (x.ndim - 2), x.shape[-1], self.features)
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        kernel = self.param("kernel", _draw_kernel, shape)
         y: Any = conv(x, kernel, self.stride)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, (self.features,))
             y = y + bias.reshape((1,) * (y.ndim - 1) + bias.shape)
         return y
+
+
+def _draw_kernel(key, shape):
+    # As a matrix, which is the same numbers: a random draw along four axes takes XLA's CPU backend
+    # seconds to compile, and a network has many.
+    matrix = (math.prod(shape[:-1]), shape[-1])
+    return nn.initializers.lecun_normal()(key, matrix).reshape(shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -1,4 +1,4 @@
-"""Data sets in memory: arrays of one's own, two that need no network, and those of TFDS.
+"""Data sets in memory: arrays of one's own, some that need no network, and those of TFDS.
 
 Everything is read on the host and without TensorFlow. The heavy imports happen inside ``load``.
 """
@@ -22,9 +22,13 @@ class Data:
 
     Attributes:
       name: what results call it.
-      train_x, test_x: float32 ``(examples, *shape)``; for images (height, width, channel).
-      train_y, test_y: ``(examples,)``; int32 class labels, or float32 targets of a regression.
+      train_x, test_x: float32 ``(examples, *shape)``; for images (height, width, channel). Of
+        utterances int32 tokens, ``(examples, length)``, 0 behind the last one.
+      train_y, test_y: ``(examples,)``; int32 class labels, or float32 targets of a regression. Of
+        utterances int32 ``(examples, 1 + length)``: the class, here called the intent, then a
+        label of each token, its slot, -1 behind the last one.
       num_classes: labels are below it; None for a regression.
+      num_tokens, num_slots: tokens and slots are below it; None where there are none.
     """
 
     name: str
@@ -33,6 +37,13 @@ class Data:
     test_x: np.ndarray
     test_y: np.ndarray
     num_classes: int | None
+    num_tokens: int | None = None
+    num_slots: int | None = None
+
+    @property
+    def train_labels(self) -> np.ndarray:
+        """One label an example, by which shards can be skewed."""
+        return self.train_y if self.train_y.ndim == 1 else self.train_y[:, 0]
 
 
 def from_arrays(
@@ -101,15 +112,18 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Data:
     Args:
       name: 'digits': scikit-learn's 8 x 8 digits, 1,437 to train and 360 to test on, stratified.
         'mnist1d': MNIST-1D, x ``(40, 1)``, 4,000 and 1,000 (Greydanus and Kobak, arXiv 2011.14439).
-        These two are made on first use, within seconds, also by several processes at once. Any
-        other name is a classification data set of TFDS with images of one size, as 'mnist',
-        'emnist/letters' or 'cifar10:3.0.2'; without a split 'test' it is tested on 'validation'.
+        'cifar10_like' and 'atis_like': made-up data of the form of CIFAR-10 and ATIS, to try things
+        out. These are made on first use, within seconds, also by several processes at once.
+        'atis': ATIS, once the IOB files of ``atis.FILES`` are in `atis_iob` in data_dir; they are
+        read on first use, so delete `atis` beside it where they have changed. Any other name is a
+        classification data set of TFDS with images of one size, as 'mnist', 'emnist/letters' or
+        'cifar10:3.0.2'; without a split 'test' it is tested on 'validation'.
       data_dir: folder of prepared data sets; None for the default of TFDS, which is TFDS_DATA_DIR
         or ~/tensorflow_datasets.
 
     Raises:
       ConfigError: an unknown name, a data set that is not prepared, or one without fixed-size
-        inputs, class labels or a test split.
+        inputs, class labels or a test split; a bad file of ATIS, with the line.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -129,8 +143,13 @@ def load(name: str, *, data_dir: str | os.PathLike[str] | None = None) -> Data:
     except NotImplementedError as error:  # In another file format, which TensorFlow has to read.
         first = f"delete {builder.data_dir}, then "
         raise _not_prepared(name, data_dir, first) from error
-    arrays = (_read(source, x, y) for source in sources)
-    return from_arrays(*arrays, name=name, num_classes=builder.info.features[y].num_classes)
+    features = builder.info.features
+    if "slots" in features:
+        return _utterances(name, features, sources)
+    train, test = (
+        (_scaled(inputs), labels) for inputs, labels in (_read(s, x, y) for s in sources)
+    )
+    return from_arrays(train, test, name=name, num_classes=features[y].num_classes)
 
 
 def _inputs(field: str, values: Any) -> np.ndarray:
@@ -225,16 +244,30 @@ def _supervised_keys(name: str, info: Any) -> tuple[str, str]:
     raise ConfigError("data", name, allowed)
 
 
-def _read(source: Any, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
-    """All examples of a TFDS data source: float32 inputs and int32 labels."""
+def _read(source: Any, *keys: str) -> list[np.ndarray]:
+    """These features of all examples of a TFDS data source."""
     features = source.dataset_info.features
-    inputs = np.empty((len(source), *features[x].shape), features[x].np_dtype)
-    labels = np.empty(len(source), np.int32)
+    arrays = [np.empty((len(source), *features[k].shape), features[k].np_dtype) for k in keys]
     # Records come much faster in batches; a batch of decoded examples takes little memory.
     for start in range(0, len(source), 1024):
         batch = range(start, min(start + 1024, len(source)))
         for row, example in zip(batch, source.__getitems__(batch), strict=True):
-            inputs[row], labels[row] = example[x], example[y]
+            for array, key in zip(arrays, keys, strict=True):
+                array[row] = example[key]
+    return arrays
+
+
+def _scaled(inputs: np.ndarray) -> np.ndarray:
     if np.issubdtype(inputs.dtype, np.integer):
-        inputs = np.divide(inputs, np.iinfo(str(inputs.dtype)).max, dtype=np.float32)
-    return inputs, labels
+        return np.divide(inputs, np.iinfo(str(inputs.dtype)).max, dtype=np.float32)
+    return inputs
+
+
+def _utterances(name: str, features: Any, sources: list[Any]) -> Data:
+    arrays = []
+    for source in sources:
+        tokens, intents, slots = _read(source, "tokens", "intent", "slots")
+        labels = np.concatenate([intents[:, None], slots], axis=1)
+        arrays += [tokens.astype(np.int32), labels.astype(np.int32)]
+    counts = (features[key].num_classes for key in ("intent", "tokens", "slots"))
+    return Data(name, *arrays, *counts)

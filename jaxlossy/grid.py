@@ -136,7 +136,7 @@ def _shards(configs: Sequence[Config], data: data_lib.Data) -> np.ndarray:
     @functools.cache
     def make(alpha, seed):
         return make_shards(
-            data.train_y, workers=configs[0].workers, dirichlet_alpha=alpha, seed=seed
+            data.train_labels, workers=configs[0].workers, dirichlet_alpha=alpha, seed=seed
         )
 
     return np.stack([make(config.dirichlet_alpha, config.shard_seed) for config in configs])

@@ -43,10 +43,10 @@ def footprint(
     )
     gradient, shapes = _gradient(problem, config, examples)
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
-    evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk))
+    evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk, shapes[1]))
     replica = int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation))
     held = 2 * num_bytes(state) + num_bytes(shards)
-    working = config.workers * num_bytes(shapes[1:]) + 4 * num_bytes(state.replicas)
+    working = config.workers * num_bytes(shapes[2:]) + 4 * num_bytes(state.replicas)
     return Footprint(
         held=held // worker_devices + num_bytes(report),
         config=working // worker_devices,
@@ -63,16 +63,21 @@ def gradient_flops(problem: Problem, config: Config, examples: Examples) -> floa
 
 
 def _gradient(problem: Problem, config: Config, examples: Examples) -> tuple[Callable, Any]:
-    """The gradient of one worker, and the shapes of its parameters, inputs and labels."""
+    """The gradient of one worker; the shapes of its parameters, statistics, inputs and labels."""
 
-    def gradient(params, x, y):
-        return jax.grad(lambda p: problem.loss(problem.model.apply(p, x), y).mean())(params)
+    def gradient(params, statistics, x, y):
+        def loss(params):
+            outputs, changed = problem.model.train(params, x, statistics)
+            return problem.loss(outputs, y).mean(), changed
+
+        return jax.grad(loss, has_aux=True)(params)
 
     x, y = (
         jax.ShapeDtypeStruct((config.batch_size, *leaf.shape[1:]), leaf.dtype)
         for leaf in (examples.train_x, examples.train_y)
     )
-    return gradient, (jax.eval_shape(problem.model.init, jax.random.key(0), x), x, y)
+    params = jax.eval_shape(problem.model.init, jax.random.key(0), x)
+    return gradient, (params, jax.eval_shape(problem.model.start, x), x, y)
 
 
 def most_at_once(jaxpr: Any) -> int:

@@ -16,8 +16,17 @@ def cosine(config: Config, count: jax.Array) -> jax.Array:
 
 
 def exponential(config: Config, count: jax.Array) -> jax.Array:
-    """Multiplied by decay_rate every decay_steps, smoothly in between."""
-    return config.decay_rate ** (count / config.decay_steps)
+    """Multiplied by decay_rate every decay_steps from decay_begin on, smoothly in between."""
+    return config.decay_rate ** (jnp.maximum(count - config.decay_begin, 0) / config.decay_steps)
+
+
+def steps(config: Config, count: jax.Array) -> jax.Array:
+    """Multiplied by decay_rate every decay_steps from decay_begin on, at once.
+
+    With decay_begin 40 and decay_steps 40, that is after 80, 120, 160, ... optimizer steps.
+    """
+    passed = jnp.maximum(count - config.decay_begin, 0) // config.decay_steps
+    return config.decay_rate ** passed.astype(jnp.float32)
 
 
 #: Name to decay: the factor on the learning rate after `count` optimizer steps.
@@ -25,6 +34,7 @@ SCHEDULES: dict[str, Callable[[Config, jax.Array], jax.Array]] = {
     "constant": lambda config, count: jnp.ones(()),
     "cosine": cosine,
     "exponential": exponential,
+    "steps": steps,
 }
 
 

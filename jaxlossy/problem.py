@@ -16,7 +16,7 @@ import optax
 
 from jaxlossy import aggregation as aggregation_lib
 from jaxlossy import channel as channel_lib
-from jaxlossy import models, optimizers, packets
+from jaxlossy import models, optimizers, packets, tasks
 from jaxlossy.config import Config
 from jaxlossy.data import Data
 from jaxlossy.errors import ConfigError, check_name
@@ -63,9 +63,10 @@ class Problem:
     """What the configs of one program share besides numbers: functions and shapes.
 
     Attributes:
-      model, loss: see ``models``; the loss gives one value an example.
+      model, loss: see ``models`` and ``tasks``; the loss gives one value an example.
+      scores: name to a function like the loss, such as an accuracy; none where the outputs are not
+        those of the task that the data set is for.
       layout: the model's packets.
-      classifies: the outputs are one number a class, so that there is an accuracy.
       channel, aggregation, optimizer: factories that take a config.
       live_workers: replicas of a config whose gradients or scores are computed together, the others
         after them; None: all. What is computed does not depend on it.
@@ -73,8 +74,8 @@ class Problem:
 
     model: models.Model
     loss: Callable[[Any, Any], jax.Array]
+    scores: dict[str, Callable[[Any, Any], jax.Array]]
     layout: packets.PacketLayout
-    classifies: bool
     channel: Callable[[Config], channel_lib.Channel]
     aggregation: Callable[[Config], aggregation_lib.Aggregation]
     optimizer: Callable[[Config], optax.GradientTransformation]
@@ -97,7 +98,8 @@ def make_problem(
       config: one config of the group; its static fields count.
       data: gives the shapes of inputs and labels.
       model: a flax module or (init, apply) pair, as in ``models.as_model``.
-      loss: ``loss(outputs, labels)``, one value an example; default ``models.cross_entropy``.
+      loss: ``loss(outputs, labels)``, one value an example; default: that of the data's task,
+        see ``tasks.task_of``.
       optimizer: from a learning-rate schedule, such as ``optax.adamw``.
       channel, aggregation: factories that take the config.
 
@@ -111,19 +113,24 @@ def make_problem(
     check_name("schedule", config.schedule, optimizers.SCHEDULES)
     if model is None:
         check_name("model", config.model, models.MODELS)
-        if data.num_classes is None:
-            raise ConfigError("model", config.model, f"your own, for labels of {data.name}")
-        model = models.MODELS[config.model](config, data.num_classes)
+        model = models.MODELS[config.model](config, data)
         if config.remat and not getattr(model, "remat", False):
             allowed = f"False with model={config.model!r}, which has no blocks"
             raise ConfigError("remat", True, allowed)
+        if config.normalization != getattr(model, "normalization", "group"):
+            allowed = f"'group' with model={config.model!r}, which does not normalise"
+            raise ConfigError("normalization", config.normalization, allowed)
     elif config.remat:
         allowed = "False with a model of your own, where nn.remat or jax.checkpoint does the same"
         raise ConfigError("remat", True, allowed)
+    elif config.normalization != "group":
+        allowed = "'group' with a model of your own, which normalises as it is written"
+        raise ConfigError("normalization", config.normalization, allowed)
+    task = tasks.task_of(data)
     if loss is None:
-        if data.num_classes is None:
+        if task is None:
             raise ConfigError("loss", None, f"your own, for float labels of {data.name}")
-        loss = models.cross_entropy
+        loss = task.loss
     if channel is None:
         check_name("channel", config.channel, channel_lib.CHANNELS)
         channel = channel_lib.CHANNELS[config.channel]
@@ -136,10 +143,10 @@ def make_problem(
     else:
         make_optimizer = functools.partial(_with_schedule, optimizer)
     as_model = _computing_in(config.compute_dtype, models.as_model(model))
-    params, classifies = _check_shapes(as_model, loss, data, config)
+    params, scores = _check_shapes(as_model, loss, task, data, config)
     layout = packets.packet_layout(params, config.packet_size)
     check_servers(config, layout)
-    problem = Problem(as_model, loss, layout, classifies, channel, aggregation, make_optimizer)
+    problem = Problem(as_model, loss, scores, layout, channel, aggregation, make_optimizer)
     allowed = "a function of a learning-rate schedule, such as optax.adamw"
     _try_shapes(
         "optimizer", config.optimizer, allowed, lambda p: make_optimizer(config).init(p), params
@@ -158,12 +165,16 @@ def _computing_in(dtype: str, model: models.Model) -> models.Model:
     if dtype == "float32":
         return model
 
-    def apply(params, x):
-        # Flax's normalisations take their statistics in float32 and count on promotion for it.
-        with jax.numpy_dtype_promotion("standard"):
-            return _cast(model.apply(_cast(params, dtype), _cast(x, dtype)), "float32")
+    def computed(function):
+        def compute(params, x, *statistics):
+            # Flax's normalisations take their statistics in float32 and count on promotion for it.
+            with jax.numpy_dtype_promotion("standard"):
+                outputs = function(_cast(params, dtype), _cast(x, dtype), *statistics)
+            return _cast(outputs, "float32")
 
-    return model._replace(apply=apply)
+        return compute
+
+    return model._replace(apply=computed(model.apply), train=computed(model.train))
 
 
 def _cast(tree: Any, dtype: str) -> Any:
@@ -174,30 +185,39 @@ def _cast(tree: Any, dtype: str) -> Any:
 
 
 def _check_shapes(
-    model: models.Model, loss: Callable, data: Data, config: Config
-) -> tuple[Any, bool]:
+    model: models.Model, loss: Callable, task: tasks.Task | None, data: Data, config: Config
+) -> tuple[Any, dict[str, Callable]]:
     """Runs the model on shapes alone; what does not fit is refused here, before any compiling.
 
     Returns:
-      The parameters' shapes, and whether the outputs are one number a class.
+      The parameters' shapes, and the scores that the outputs allow.
     """
     batch = config.batch_size
     x = jax.ShapeDtypeStruct((batch, *data.train_x.shape[1:]), data.train_x.dtype)
     y = jax.ShapeDtypeStruct((batch, *data.train_y.shape[1:]), data.train_y.dtype)
     takes = f"one that takes inputs of {x.shape[1:]}"
     params = _try_shapes("model", config.model, takes, model.init, jax.random.key(0), x)
-    outputs = _try_shapes("model", config.model, takes, model.apply, params, x)
-    shape = getattr(outputs, "shape", None)  # None: several arrays
-    classifies = data.num_classes is not None and shape == (batch, data.num_classes)
-    if loss is models.cross_entropy and not classifies:
-        allowed = f"one with outputs of ({batch}, {data.num_classes}), one a class, not {shape}"
+    statistics = _try_shapes("model", config.model, takes, model.start, x)
+    outputs = _try_shapes("model", config.model, takes, model.apply, params, x, statistics)
+    trained = _try_shapes("model", config.model, takes, model.train, params, x, statistics)
+    shape = _shapes(outputs)
+    if _shapes(trained) != (shape, _shapes(statistics)):
+        allowed = "one whose outputs and statistics have the same shapes in training"
+        raise ConfigError("model", config.model, allowed)
+    wanted = task and task.outputs(batch)
+    if task and loss is task.loss and shape != wanted:
+        allowed = f"one with outputs of {wanted}, {task.described}, not {shape}"
         raise ConfigError("model", config.model, allowed)
     takes = f"one that takes outputs of {shape} and labels of {y.shape}"
     losses = _try_shapes("loss", getattr(loss, "__name__", loss), takes, loss, outputs, y)
     found = getattr(losses, "shape", losses)
     if found != (batch,):
         raise ConfigError("loss", found, f"one value an example, shape ({batch},)")
-    return params, classifies
+    return params, task.scores if task and shape == wanted else {}
+
+
+def _shapes(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf.shape, tree)
 
 
 def _check_channel(problem: Problem, config: Config) -> None:

@@ -37,6 +37,11 @@ METRICS = {
     "parameters_sent": "parameters put on the wire since the start, all machines",
     "bytes_sent": "bytes put on the wire since the start, all machines, headers included",
 }
+#: Those that only some data sets have.
+MORE_METRICS = {
+    "test_slot_accuracy": "share of an utterance's slots that the mean model gets right",
+    "replica_test_slot_accuracy": "mean share of an utterance's slots that replicas get right",
+}
 CUMULATIVE = ("parameters_sent", "bytes_sent")
 
 
@@ -73,6 +78,9 @@ def fill(ds: xr.Dataset, indices: np.ndarray, config: Config, metrics: Mapping[s
     """Writes the metrics (config, segment) of finished configs, of one group, into the Dataset."""
     columns = np.searchsorted(ds["step"].values, evaluation_steps(config))
     for name, values in metrics.items():
+        if name not in ds:
+            nothing = np.full_like(ds["test_loss"], np.nan)
+            ds[name] = (("config", "step"), nothing, {"long_name": MORE_METRICS[name]})
         if name in CUMULATIVE:
             values = values.cumsum(axis=-1)
         ds[name].values[np.ix_(indices, columns)] = values  # those not there stay NaN

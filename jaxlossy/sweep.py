@@ -162,8 +162,8 @@ def _finish(ds: xr.Dataset, directory: Path) -> None:
 def _name(value: Any) -> str:
     if isinstance(value, data_lib.Data):
         return value.name
-    if isinstance(value, tuple):  # an (init, apply) pair
-        value = value[-1]
+    if isinstance(value, tuple):  # an (init, apply) pair, or a Model, which begins with one
+        value = value[:2][-1]
     return getattr(value, "__name__", type(value).__name__)
 
 

@@ -48,6 +48,8 @@ class State:
       replicas: every worker's parameters.
       optimizer: optax state, its leaves with a leading worker axis.
       channel, aggregation: what the channel and the rule remember.
+      statistics: every worker's running statistics, its own, with a leading worker axis; they are
+        no part of what is exchanged. Empty for a model without.
     """
 
     step: Int[Array, ""]
@@ -55,6 +57,7 @@ class State:
     optimizer: Any
     channel: Any
     aggregation: Any
+    statistics: Any
 
 
 class Trace(NamedTuple):
@@ -68,10 +71,12 @@ def init(problem: Problem, config: Config, examples: Examples) -> State:
     """The state before the first step: all replicas equal."""
     layout, workers = problem.layout, config.workers
     key = derive_key(config.seed, Purpose.INIT)
-    params = problem.model.init(key, examples.train_x[: config.batch_size])
-    everyone = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))), params
-    )
+    x = examples.train_x[: config.batch_size]
+
+    def for_everyone(tree):
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *jnp.shape(leaf))), tree)
+
+    everyone = for_everyone(problem.model.init(key, x))
     replicas = layout.pack(everyone)
     zero = jnp.zeros((), jnp.int32)
     return State(
@@ -82,6 +87,7 @@ def init(problem: Problem, config: Config, examples: Examples) -> State:
             _assign(problem, config, zero), key=derive_key(config.seed, Purpose.CHANNEL_INIT)
         ),
         aggregation=problem.aggregation(config).init(replicas),
+        statistics=for_everyone(problem.model.start(x)),
     )
 
 
@@ -144,15 +150,18 @@ def step(
         problem, config, state.channel, state.step
     )
 
-    def loss_of(params, x, y):
-        return problem.loss(problem.model.apply(params, x), y).mean()
+    def loss_of(params, statistics, x, y):
+        outputs, statistics = problem.model.train(params, x, statistics)
+        return problem.loss(outputs, y).mean(), statistics
 
-    def gradients(replicas, index):
+    def gradients(replicas, statistics, index):
         batch = draw_batch(config, shards, index)
         x, y = examples.train_x[batch], examples.train_y[batch]
-        gradient = jax.value_and_grad(loss_of)
-        losses, grads = _over_replicas(problem, gradient, layout.unpack(replicas), x, y)
-        return losses.mean(), grads
+        gradient = jax.value_and_grad(loss_of, has_aux=True)
+        (losses, statistics), grads = _over_replicas(
+            problem, gradient, layout.unpack(replicas), statistics, x, y
+        )
+        return losses.mean(), grads, statistics
 
     def update(replicas, optimizer_state, grads):
         params = layout.unpack(replicas)
@@ -160,45 +169,46 @@ def step(
         return layout.pack(optax.apply_updates(params, updates)), optimizer_state
 
     def local_step(carry, index):
-        replicas, optimizer_state = carry
-        loss, grads = gradients(replicas, index)
-        return update(replicas, optimizer_state, grads), loss
+        replicas, optimizer_state, statistics = carry
+        loss, grads, statistics = gradients(replicas, statistics, index)
+        return (*update(replicas, optimizer_state, grads), statistics), loss
 
     first = state.step * config.local_steps
     if rule.payload == "model":
-        (replicas, optimizer_state), losses = jax.lax.scan(
+        (replicas, optimizer_state, statistics), losses = jax.lax.scan(
             local_step,
-            (state.replicas, state.optimizer),
+            (state.replicas, state.optimizer, state.statistics),
             first + jnp.arange(config.local_steps, dtype=jnp.int32),
         )
         loss = losses.mean()
         replicas, rule_state = rule.apply(state.aggregation, replicas, delivered)
     else:
-        loss, grads = gradients(state.replicas, first)
+        loss, grads, statistics = gradients(state.replicas, state.statistics, first)
         payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), delivered)
         replicas, optimizer_state = update(state.replicas, state.optimizer, layout.unpack(payload))
-    state = State(state.step + 1, replicas, optimizer_state, channel_state, rule_state)
+    state = State(state.step + 1, replicas, optimizer_state, channel_state, rule_state, statistics)
     return state, Trace(loss, channel_lib.traffic(assignment, delivered))
 
 
 def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, jax.Array]:
     """Test metrics of the mean model and of the replicas, and how far the replicas are apart.
 
+    Replicas are evaluated with their own running statistics, the mean model with the mean of these.
+
     Returns:
-      test_loss, test_accuracy: of the mean model. replica_test_loss, replica_test_accuracy: means
-      over the replicas. disagreement: mean squared distance of the replicas to the mean model.
-      No accuracies where the outputs are not one number a class.
+      test_loss and the problem's scores, as test_accuracy: of the mean model. replica_test_loss,
+      replica_test_accuracy, ...: means over the replicas. disagreement: mean squared distance of
+      the replicas to the mean model.
     """
     layout = problem.layout
     mean = state.replicas.mean(axis=0, keepdims=True)
 
-    def scores(params):
+    def scores(params, statistics):
         def chunk(part):
             x, y, weight = part
-            outputs = problem.model.apply(params, x)
+            outputs = problem.model.apply(params, x, statistics)
             scores = {"loss": problem.loss(outputs, y)}
-            if problem.classifies:
-                scores["accuracy"] = (outputs.argmax(axis=-1) == y).astype(jnp.float32)
+            scores |= {name: score(outputs, y) for name, score in problem.scores.items()}
             return jax.tree.map(lambda values: values @ weight, scores)
 
         parts = (examples.test_x, examples.test_y, examples.test_weight)
@@ -206,8 +216,11 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
         return jax.tree.map(lambda sums: sums.sum(axis=0) / count, jax.lax.map(chunk, parts))
 
     # Apart from the replicas, which would have to move to lie beside it.
-    of_mean = scores(jax.tree.map(lambda leaf: leaf[0], layout.unpack(mean)))
-    of_replicas = _over_replicas(problem, scores, layout.unpack(state.replicas))
+    of_mean = scores(
+        jax.tree.map(lambda leaf: leaf[0], layout.unpack(mean)),
+        jax.tree.map(lambda leaf: leaf.mean(axis=0), state.statistics),
+    )
+    of_replicas = _over_replicas(problem, scores, layout.unpack(state.replicas), state.statistics)
     apart = (state.replicas - mean).reshape(-1)
     return {
         # As a product: XLA's CPU backend sums so many numbers to one some ten times slower.

@@ -63,6 +63,10 @@ COUNT = "is not allowed (allowed: an integer in [1, 2**31))"
             {"compute_dtype": "float16"},
             "compute_dtype: 'float16' is not allowed (allowed: 'float32' or 'bfloat16')",
         ),
+        (
+            {"normalization": "layer"},
+            "normalization: 'layer' is not allowed (allowed: 'group' or 'batch')",
+        ),
         ({"remat": 1}, "remat: 1 is not allowed (allowed: True or False)"),
         ({"model": 3}, "model: 3 is not allowed (allowed: a name)"),
         (
@@ -197,6 +201,14 @@ def test_stacked_configs_are_arrays_inside_a_program():
             {"schedule": "exponential", "decay_rate": 0.5, "decay_steps": 40},
             lambda k: 0.5 ** (k / 40),
         ),
+        (
+            {"schedule": "exponential", "decay_rate": 0.5, "decay_begin": 9},
+            lambda k: 0.5 ** (max(k - 9, 0) / 100),
+        ),
+        (
+            {"schedule": "steps", "decay_rate": 0.1, "decay_begin": 37, "decay_steps": 40},
+            lambda k: {77: 0.1, 200: 1e-4}.get(k, 1.0),
+        ),
     ],
 )
 def test_schedules_with_warm_up(fields, expected):
@@ -204,7 +216,7 @@ def test_schedules_with_warm_up(fields, expected):
         {"steps": 100, "local_steps": 2, "warmup_steps": 10, "learning_rate": 0.3, **fields}
     )
     rate = optimizers.learning_rate(config)
-    for count in (0, 4, 9, 10, 77, 200):
+    for count in (0, 4, 9, 10, 76, 77, 200):
         value = 0.3 * min(1, (count + 1) / 10) * expected(count)
         assert float(rate(jnp.int32(count))) == pytest.approx(value, rel=1e-5, abs=1e-7)
 

@@ -390,6 +390,6 @@ def test_prepared_in_a_format_that_needs_tensorflow(tmp_path):
 )
 def test_unknown_name(name, hint, tmp_path):
     assert message_of_load(name, data_dir=tmp_path) == (
-        f"data: {name!r} is not allowed (allowed: digits, mnist1d, or the name of a TFDS data"
-        f" set{hint})"
+        f"data: {name!r} is not allowed (allowed: digits, mnist1d, atis, atis_like, cifar10_like,"
+        f" or the name of a TFDS data set{hint})"
     )

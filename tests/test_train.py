@@ -244,8 +244,8 @@ def test_a_single_worker_has_nobody_to_lose_to():
     [
         (
             {"model": "mpl"},
-            "model: 'mpl' is not allowed (allowed: cnn, logistic, mlp, resnet110, resnet20; did "
-            "you mean 'mlp'?)",
+            "model: 'mpl' is not allowed (allowed: cnn, logistic, lstm, mlp, resnet110, resnet20; "
+            "did you mean 'mlp'?)",
         ),
         ({"placement": "randon"}, "placement: 'randon' is not allowed (allowed: fixed, random, "
          "separate; did you mean 'random'?)"),
@@ -258,7 +258,11 @@ def test_a_single_worker_has_nobody_to_lose_to():
         ({"optimizer": "sdg"}, "optimizer: 'sdg' is not allowed (allowed: adam, momentum, sgd; "
          "did you mean 'sgd'?)"),
         ({"schedule": "cosin"}, "schedule: 'cosin' is not allowed (allowed: constant, cosine, "
-         "exponential; did you mean 'cosine'?)"),
+         "exponential, steps; did you mean 'cosine'?)"),
+        ({"normalization": "batch"}, "normalization: 'batch' is not allowed (allowed: 'group' with "
+         "model='mlp', which does not normalise)"),
+        ({"model": "lstm"}, "model: 'lstm' is not allowed (allowed: for utterances, such as "
+         "data='atis'; small has none)"),
         ({"servers": 9, "placement": "separate"}, "servers: 9 is not allowed (allowed: at most 8, "
          "the packets of 7 that 53 parameters make; lower packet_size for more)"),
     ],
