@@ -165,13 +165,11 @@ def _run_chains(
     redrawn_bad = jnp.where(kept & first, bad[:, link], redrawn_bad)
     kept &= ~first
 
-    def later(earlier, now):  # of two spans: the state they leave, and whether they only keep it
-        return jnp.where(now[1], earlier[0], now[0]), earlier[1] & now[1]
-
-    found, _ = jax.lax.associative_scan(later, (redrawn_bad, kept), axis=1)
-    last = (
-        jnp.full(bad.shape[1], -1, jnp.int32).at[link].max(jnp.arange(link.size, dtype=jnp.int32))
-    )
+    # The latest state drawn is at the largest number so far: one cumulative maximum finds them all.
+    number = jnp.arange(link.size, dtype=jnp.int32)
+    drawn = jnp.where(kept, -1, 2 * number[None] + redrawn_bad.astype(jnp.int32))
+    found = jax.lax.cummax(drawn, axis=1) % 2 == 1
+    last = jnp.full(bad.shape[1], -1, jnp.int32).at[link].max(number)
     return found, jnp.where(last[None] >= 0, found[:, last], bad)
 
 
