@@ -6,6 +6,7 @@ iteration after iteration: the order in which a channel draws them.
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -73,19 +74,22 @@ class Fit:
     up: LinkFit
     down: LinkFit
 
-    def channel(self, config: Config) -> Channel:
+    @property
+    def channel(self) -> Callable[[Config], Channel]:
         """The fitted channel, packet by packet: ``sweep(..., channel=fit.channel)``.
 
-        The config says nothing about it. A burst ratio below 1 counts as 1.
+        Nothing in a config changes it. A burst ratio below 1 counts as 1.
         """
-        del config
-        return gilbert_elliott(
-            self.up.drop_probability.value,
-            self.down.drop_probability.value,
-            max(1.0, self.up.burst_ratio.value),
-            max(1.0, self.down.burst_ratio.value),
-            loss_unit="packet",
-        )
+        p = self.up.drop_probability.value, self.down.drop_probability.value
+        ratio = [max(1.0, link.burst_ratio.value) for link in (self.up, self.down)]
+
+        def make(config: Config) -> Channel:
+            del config
+            return gilbert_elliott(*p, *ratio, loss_unit="packet")
+
+        # Tells sweeps with other fits apart.
+        make.__name__ = "gilbert_elliott({:.6g}, {:.6g}, {:.6g}, {:.6g})".format(*p, *ratio)
+        return make
 
     def __str__(self):
         return f"Uplink: {self.up}\nDownlink: {self.down}"

@@ -103,6 +103,13 @@ def test_nothing_or_everything_lost(delivered):
 def test_a_fit_is_a_channel_and_says_how_far_off_it_is():
     fit = fit_gilbert_elliott(_trace(0.1, 4.0))
     assert isinstance(fit.channel(Config()), Channel)
+    numbers = [
+        float(n) for n in fit.channel.__name__.removeprefix("gilbert_elliott")[1:-1].split(",")
+    ]
+    found = [*(d.drop_probability.value for d in (fit.up, fit.down))]
+    assert numbers == pytest.approx(
+        [*found, fit.up.burst_ratio.value, fit.down.burst_ratio.value], rel=1e-5
+    )
     lines = str(fit).splitlines()
     assert [line.split(":")[0] for line in lines] == ["Uplink", "Downlink"]
     assert "in bursts" in lines[0]

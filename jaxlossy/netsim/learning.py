@@ -183,7 +183,7 @@ def learning_traffic(
         for both in (
             (scatter[iteration, worker], gather[iteration, server]),
             (iteration, iteration),
-            np.repeat(np.int8([REDUCE_SCATTER, ALL_GATHER]), iteration.size).reshape(2, -1),
+            [np.full(iteration.size, phase, np.int8) for phase in (REDUCE_SCATTER, ALL_GATHER)],
             (worker, server_host),
             ((place - worker - 1) % there, (worker - place - 1) % workers),
             (server_host, worker),

@@ -113,8 +113,8 @@ def fat_tree(k: int, *, rate_bps: int, delay_ns: int) -> Network:
 def from_edges(
     edges: Sequence[tuple[int, int]] | np.ndarray,
     *,
-    rate_bps: int | Sequence[int],
-    delay_ns: int | Sequence[int],
+    rate_bps: int | Sequence[int] | np.ndarray,
+    delay_ns: int | Sequence[int] | np.ndarray,
 ) -> Network:
     """A network of given links.
 
