@@ -10,7 +10,7 @@ from jaxlossy.channel import recorded
 from jaxlossy.config import make_config
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import make_groups
-from jaxlossy.netsim import learning, topologies
+from jaxlossy.netsim import learning, outcome, topologies
 from jaxlossy.netsim.learning import Exchange, open_loop
 from jaxlossy.netsim.traffic import DATA_MINING, WEB_SEARCH, Messages, Sizes, make_flows, poisson
 from jaxlossy.problem import make_problem
@@ -149,7 +149,7 @@ def test_a_trace_has_every_packet_in_its_place():
     exchange = Exchange("fixed", 3, [2000, 2760, 1000])  # 2, 2 and 1 packets
     traffic = open_loop(exchange, 2, period_ns=100, compute_ns=10, gather_ns=60)
     delivered = np.random.default_rng(0).random(traffic.packets.sum()) < 0.5
-    trace = learning.to_trace(traffic, delivered)
+    trace = outcome.to_trace(traffic, delivered)
     assert (trace.servers, trace.placement, trace.up.shape) == (3, "fixed", (2, 3, 5))
     expected = np.ones((2, 2, 3, 5), bool)
     arrived = iter(delivered)
@@ -170,7 +170,7 @@ def test_a_config_trains_on_the_trace_of_its_own_traffic(placement):
     traffic = open_loop(
         learning.exchange_of(config, layout), 4, period_ns=100, compute_ns=10, gather_ns=60
     )
-    trace = learning.to_trace(traffic, np.ones(traffic.packets.sum(), bool))
+    trace = outcome.to_trace(traffic, np.ones(traffic.packets.sum(), bool))
     make_groups([config], data=small_data(), data_dir=None, channel=recorded(trace))
 
 
@@ -180,8 +180,8 @@ def test_iterations_take_as_long_as_their_last_message():
     traffic = open_loop(exchange, 2, period_ns=1000, compute_ns=compute, gather_ns=500)
     assert traffic.messages.start_ns.tolist() == [10, 30, 500, 500, 1020, 1020, 1500, 1500]
     finish = np.array([15, 42, 600, 555, -1, -1, 1501, -1])
-    assert learning.phase_times(traffic, finish).tolist() == [[42, 100], [20, 1]]
-    assert learning.iteration_times(traffic, finish).tolist() == [142, 21]
+    assert outcome.phase_times(traffic, finish).tolist() == [[42, 100], [20, 1]]
+    assert outcome.iteration_times(traffic, finish).tolist() == [142, 21]
 
 
 def test_compute_times_have_their_mean_and_spread():
@@ -207,14 +207,14 @@ def test_wrong_traffic_is_refused():
         (lambda: Exchange("fix", 2, [10]), "^placement: 'fix' is not .*did you mean 'fixed'"),
         (lambda: Exchange("fixed", 2, [10] * 3), "^message_bytes: '3 servers' is not"),
         (lambda: Exchange("fixed", 2, [0]), "^message_bytes: "),
-        (lambda: learning.to_trace(traffic, np.ones(12, bool)), "^placement: 'random' is not"),
+        (lambda: outcome.to_trace(traffic, np.ones(12, bool)), "^placement: 'random' is not"),
         (
-            lambda: learning.to_trace(uneven, np.ones(8, bool)),
+            lambda: outcome.to_trace(uneven, np.ones(8, bool)),
             r"^message_bytes: '\[1, 3\] packets'",
         ),
-        (lambda: learning.to_trace(fixed, np.ones(3, bool)), r"^delivered: \('bool', \(3,\)\)"),
-        (lambda: learning.to_trace(fixed, np.ones(4)), r"^delivered: \('float64', \(4,\)\)"),
-        (lambda: learning.phase_times(fixed, [1, 2, 3]), r"^finish_ns: \(3,\) is not"),
+        (lambda: outcome.to_trace(fixed, np.ones(3, bool)), r"^delivered: \('bool', \(3,\)\)"),
+        (lambda: outcome.to_trace(fixed, np.ones(4)), r"^delivered: \('float64', \(4,\)\)"),
+        (lambda: outcome.phase_times(fixed, [1, 2, 3]), r"^finish_ns: \(3,\) is not"),
         (lambda: learning.compute_times(0.0, 0.1, 1, 1, seed=0), "^mean_ns, spread: "),
         (
             lambda: learning.learning_traffic(exchange, [0], [[1, 2]], [[1, 2, 3]]),
