@@ -34,6 +34,9 @@ _SEED = _Kind(int, "an integer in [0, 2**31)", lambda v: 0 <= v < 2**31)
 _COUNT = _Kind(int, "an integer in [1, 2**31)", lambda v: 1 <= v < 2**31)
 _STEPS = _Kind(int, "an integer in [0, 2**31)", lambda v: 0 <= v < 2**31)
 _NAME = _Kind(str, "a name", bool)
+_RATIO = _Kind(float, "a finite number >= 1", lambda v: 1 <= v < math.inf)
+_INDEX = _Kind(int, "an integer in [0, 2**31)", lambda v: 0 <= v < 2**31)
+_FILE = _Kind(str, "the name of a file", lambda v: True)
 _WIDTHS = _Kind(
     tuple, "a tuple of integers >= 1", lambda v: all(type(w) is int and w >= 1 for w in v)
 )
@@ -68,8 +71,10 @@ class Config:
       servers: S, how many servers own the model's packets; 1 to the number of packets.
       workers: N, machines with a replica and a shard of the data each.
       placement: where the servers are: 'random', 'fixed' or 'separate' (`packets.assign`).
-      channel: name of the loss model (`channel.CHANNELS`).
+      channel: name of the loss model (`channel.CHANNELS`): 'bernoulli', 'gilbert_elliott', 'trace'.
       loss_unit: what is lost as one: 'message' or 'packet'.
+      burst_ratio: how much longer 'gilbert_elliott' keeps losing than independent losses would.
+      trace, trace_index: what 'trace' plays back: a file of traces, and which one in it, from 0.
       packet_size: parameters in a packet (None: `packets.default_packet_size`).
       aggregation: name of the rule (`aggregation.AGGREGATIONS`).
 
@@ -110,6 +115,9 @@ class Config:
     placement: str = _static("random", _NAME)
     channel: str = _static("bernoulli", _NAME)
     loss_unit: str = _static("message", _NAME)
+    burst_ratio: float = _traced(1.0, _RATIO)
+    trace: str = _static("", _FILE)
+    trace_index: int = _traced(0, _INDEX)
     packet_size: int | None = _static(None, _COUNT)
     aggregation: str = _static("model_averaging", _NAME)
     seed: int = _traced(0, _SEED)

@@ -127,6 +127,7 @@ def make_groups(
         size = problem.layout.size
         for i, config in enumerate(members):
             check_servers(config, problem.layout)
+            problem.channel(config)  # which may not take the traced fields of every config
             members[i] = dataclasses.replace(config, packet_size=size)
         groups.append(Group(np.asarray(indices), members, problem, examples_of(source), shards))
     return groups

@@ -249,8 +249,8 @@ def test_a_single_worker_has_nobody_to_lose_to():
         ),
         ({"placement": "randon"}, "placement: 'randon' is not allowed (allowed: fixed, random, "
          "separate; did you mean 'random'?)"),
-        ({"channel": "bernouli"}, "channel: 'bernouli' is not allowed (allowed: bernoulli; did "
-         "you mean 'bernoulli'?)"),
+        ({"channel": "bernouli"}, "channel: 'bernouli' is not allowed (allowed: bernoulli, "
+         "gilbert_elliott, trace; did you mean 'bernoulli'?)"),
         ({"loss_unit": "packets"}, "loss_unit: 'packets' is not allowed (allowed: message, "
          "packet; did you mean 'packet'?)"),
         ({"aggregation": "averaging"}, "aggregation: 'averaging' is not allowed (allowed: "
