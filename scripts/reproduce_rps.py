@@ -18,6 +18,7 @@ from absl import app, flags, logging
 
 import jaxlossy
 from jaxlossy import rps_report
+from jaxlossy.files import writable_directory
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where sweeps, figures, numbers and report go.")
 _SHRINK = flags.DEFINE_bool("shrink", False, "Train a few steps of small models, to try it out.")
@@ -42,10 +43,11 @@ def main(argv: list[str]) -> None:
     if _CACHE_DIR.value:
         jax.config.update("jax_compilation_cache_dir", _CACHE_DIR.value)
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    form, workdir, results = "shrink" if _SHRINK.value else "full", Path(_WORKDIR.value), {}
+    form, results = "shrink" if _SHRINK.value else "full", {}
     try:
+        workdir = writable_directory("workdir", _WORKDIR.value)
         for name in ("rps_servers", "rps_digits", "rps_mnist1d"):
-            print(f"{name}:")
+            print(f"{name}:", flush=True)
             config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](form)
             results[name] = jaxlossy.sweep(config, workdir=workdir / name, data_dir=_DATA_DIR.value)
         study = runpy.run_path(str(CONFIGS / "rps_servers.py"))["get_study"](form)
@@ -54,7 +56,7 @@ def main(argv: list[str]) -> None:
     except (jaxlossy.ConfigError, MemoryError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        print(f"\ninterrupted; the same command goes on in {workdir}", file=sys.stderr)
+        print(f"\ninterrupted; the same command goes on in {_WORKDIR.value}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(130)  # a program may still be running, and JAX crashes where Python is torn down
     print("", *numbers.loc[numbers["sentence"].fillna("") != "", "sentence"], sep="\n")
