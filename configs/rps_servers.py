@@ -31,6 +31,7 @@ def get_config(form: str = "full"):
     config.eval_every = 40
     config.learning_rate = 0.3
     if form == "shrink":
+        config.model, config.packet_size = "logistic", 11  # compiles fastest; 60 packets
         config.steps = 4
         config.eval_every = 2
     del config.sweep  # no grid: fields go together
