@@ -131,7 +131,8 @@ def influences(table: Frame, study: Study) -> Figure:
         rows = table[(table["measure"] == measure) & (table["growth"] == growth)]
         for loss, line in rows.groupby("loss"):
             style = {"fmt": markers[loss], "color": colours[loss], "ms": 4.5, "lw": 1}
-            axes.errorbar(line["servers"], line["mean"], _bars(line), **style)
+            apart = 1.06 ** (list(LOSSES).index(loss) - 1)  # so that bars do not cover each other
+            axes.errorbar(apart * line["servers"], line["mean"], _bars(line), **style)
             axes.plot(line["servers"], line["predicted"], "--", color=colours[loss], lw=1.2)
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted(set(rows["servers"])))
