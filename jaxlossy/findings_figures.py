@@ -26,7 +26,6 @@ def accuracies(table: Frame) -> Figure:
       The figure: a column for each data set and skew; the upper panels show both aggregations, the
       lower ones model averaging between the bounds of what is claimed of it.
     """
-    table = table[table["measure"] == "test_accuracy"]
     settings = list(table.groupby(["data", "dirichlet_alpha"], sort=False))
     figure, panels = panels_of(
         "What packet loss costs: model averaging and gradient averaging",
@@ -40,8 +39,13 @@ def accuracies(table: Frame) -> Figure:
     above, below = panels[: len(settings)], panels[len(settings) :]
     for (key, part), upper, lower in zip(settings, above, below, strict=True):
         upper.set_title(setting_text(*key).replace(" (", "\n("), fontsize=9)
-        for name, rows in part.groupby("aggregation"):
+        for (name, measure), rows in part.groupby(["aggregation", "measure"]):
             line, marker, colour = RULES[name]
+            if measure != "test_accuracy":
+                if name == "gradient_averaging":
+                    accuracy = rows["without_loss"] - rows["mean"]
+                    upper.plot(100 * rows["drop_probability"], accuracy, ":", color=colour, lw=1.2)
+                continue
             style = {"fmt": marker, "ls": line, "color": colour, "ms": 4.5, "lw": 1.2}
             p = [0, *(100 * rows["drop_probability"])]
             accuracy = [rows["without_loss"].iloc[0], *(rows["without_loss"] - rows["mean"])]
@@ -61,6 +65,8 @@ def accuracies(table: Frame) -> Figure:
         Line2D([], [], ls=line, marker=marker, color=colour, ms=4.5, label=name.replace("_", " "))
         for name, (line, marker, colour) in RULES.items()
     ]
+    replicas = {"ls": ":", "color": RULES["gradient_averaging"][2], "label": "its replicas"}
+    handles.append(Line2D([], [], **replicas))
     handles.append(Line2D([], [], color="0.5", ls=":", label="the most that is claimed"))
     legend(figure, handles, "mean over seeds,\n95% interval of what is lost")
     return figure

@@ -148,9 +148,9 @@ def _report(
 def _range(claim: findings.Claim) -> str:
     ends = []
     if claim.low > -1:
-        ends.append(f"more than {100 * claim.low:g}")
+        ends.append(f"more than {findings.points(claim.low):g}")
     if claim.high < 1:
-        ends.append(f"at most {100 * claim.high:g}")
+        ends.append(f"at most {findings.points(claim.high):g}")
     return " and ".join(ends) + " lost"
 
 
@@ -192,7 +192,7 @@ def _accuracy_table(lost: Frame) -> str:
     for key, rows in lost.groupby(["data", "dirichlet_alpha", "drop_probability"], sort=False):
         cells = rows.set_index(["aggregation", "measure"])
         shown = [
-            f"{100 * cells['mean'][c]:.2f} ± {100 * cells['standard_error'][c]:.2f}"
+            f"{findings.points(cells['mean'][c]):.2f} ± {100 * cells['standard_error'][c]:.2f}"
             if c in cells.index
             else ""
             for c in columns

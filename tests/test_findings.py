@@ -84,11 +84,12 @@ def test_a_ratio_to_what_may_be_nothing_says_nothing():
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [
-        (0.001, 0.05, "holds"),
-        (-0.001, 0.04, "not decided"),
+        (0.003, 0.05, "holds"),
+        (0.001, 0.04, "not decided"),
         (0.04, 0.06, "not decided"),
         (0.051, 0.06, "does not hold"),
-        (0.0, 0.0, "does not hold"),  # exactly as good is not worse
+        (0.0, 0.0, "does not hold"),  # as good is not worse
+        (-0.001, 0.0025, "does not hold"),
         (-0.02, -0.01, "does not hold"),
     ],
 )
