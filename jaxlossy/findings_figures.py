@@ -43,14 +43,11 @@ def accuracies(table: Frame) -> Figure:
             line, marker, colour = RULES[name]
             if measure != "test_accuracy":
                 if name == "gradient_averaging":
-                    accuracy = rows["without_loss"] - rows["mean"]
-                    upper.plot(100 * rows["drop_probability"], accuracy, ":", color=colour, lw=1.2)
+                    upper.plot(*_accuracy(rows), ":", color=colour, lw=1.2)
                 continue
             style = {"fmt": marker, "ls": line, "color": colour, "ms": 4.5, "lw": 1.2}
-            p = [0, *(100 * rows["drop_probability"])]
-            accuracy = [rows["without_loss"].iloc[0], *(rows["without_loss"] - rows["mean"])]
             bars = _bars(rows)
-            upper.errorbar(p, accuracy, np.insert(bars[::-1], 0, 0, axis=1), **style)
+            upper.errorbar(*_accuracy(rows), np.insert(bars[::-1], 0, 0, axis=1), **style)
             if name == "model_averaging":
                 points = (100 * rows["drop_probability"], 100 * rows["mean"], 100 * bars)
                 lower.errorbar(*points, **style)
@@ -65,8 +62,8 @@ def accuracies(table: Frame) -> Figure:
         Line2D([], [], ls=line, marker=marker, color=colour, ms=4.5, label=name.replace("_", " "))
         for name, (line, marker, colour) in RULES.items()
     ]
-    replicas = {"ls": ":", "color": RULES["gradient_averaging"][2], "label": "its replicas"}
-    handles.append(Line2D([], [], **replicas))
+    colour = RULES["gradient_averaging"][2]
+    handles.append(Line2D([], [], color=colour, ls=":", label="its replicas"))
     handles.append(Line2D([], [], color="0.5", ls=":", label="the most that is claimed"))
     legend(figure, handles, "mean over seeds,\n95% interval of what is lost")
     return figure
@@ -158,6 +155,12 @@ def influences(table: Frame, study: Study) -> Figure:
     handles.append(Line2D([], [], ls="--", color="0.3", label="predicted, but for\none constant"))
     legend(figure, handles, "points: mean over seeds,\n95% interval\n")
     return figure
+
+
+def _accuracy(rows: Frame) -> tuple[list[float], list[float]]:
+    """Drop probabilities in percent, from 0, and the accuracy that is left."""
+    p = [0, *(100 * rows["drop_probability"])]
+    return p, [rows["without_loss"].iloc[0], *(rows["without_loss"] - rows["mean"])]
 
 
 def _broken(loss: str, study: Study) -> str:

@@ -45,7 +45,7 @@ def main(argv: list[str]) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
     form, results = "shrink" if _SHRINK.value else "full", {}
     try:
-        workdir = writable_directory("workdir", _WORKDIR.value)
+        workdir = writable_directory("workdir", str(_WORKDIR.value))
         for name in ("rps_servers", "rps_digits", "rps_mnist1d"):
             print(f"{name}:", flush=True)
             config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](form)
