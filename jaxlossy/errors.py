@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 
 class ConfigError(ValueError):
     """A field has a value that is not allowed; the message is one line.
@@ -46,3 +48,29 @@ def check_name(field: str, name: Any, known: Iterable[str]) -> None:
     hint = f"; did you mean {near[0]!r}?" if near else ""
     names = ", ".join(known) if len(known) <= 10 else f"one of {len(known)} names"
     raise ConfigError(field, name, names + hint)
+
+
+def check_integers(field: str, values: Any) -> np.ndarray:
+    """The values as an array of int64, if all are integers >= 1.
+
+    >>> check_integers("workers", [2, 16])
+    array([ 2, 16])
+    """
+    array = np.asarray(values)
+    if not np.issubdtype(array.dtype, np.integer) or not (array >= 1).all():
+        raise ConfigError(field, values, "integers >= 1")
+    return array.astype(np.int64)
+
+
+def check_range(field: str, values: Any, low: float, high: float) -> np.ndarray:
+    """The values as an array of float64, if all lie in [low, high] (NaN never does).
+
+    >>> check_range("drop_probability", [0.1, 1.2], 0, 1)
+    Traceback (most recent call last):
+    jaxlossy.errors.ConfigError: drop_probability: [0.1, 1.2] is not allowed (allowed: numbers in
+    [0, 1])
+    """
+    array = np.asarray(values, np.float64)
+    if not ((array >= low) & (array <= high)).all():
+        raise ConfigError(field, values, f"numbers in [{low:g}, {high:g}]")
+    return array

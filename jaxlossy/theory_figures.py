@@ -4,16 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import matplotlib.ticker
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from jaxlossy import predictions, theory
-from jaxlossy.figures import NotebookFigure
 from jaxlossy.files import replacing
+from jaxlossy.panels import legend, palette, panels_of, plain_ticks
 
 Frame = Any  # see ``predictions``
 STYLES = {"random": ("-", "o", "random servers"), "separate": ("--", "s", "separate servers")}
@@ -36,7 +34,7 @@ def coefficients_against_workers(table: Frame) -> Figure:
         "contraction of the disagreement, $\\beta$",
         "slow-down of training, $(1+\\sqrt{N\\alpha_2})\\,/\\,(1-\\sqrt{\\beta})$",
     )
-    figure, panels = _figure("Mixing of one exchange, exact and measured", 3)
+    figure, panels = panels_of("Mixing of one exchange, exact and measured", 3)
     for axes, label in zip(panels, labels, strict=True):
         axes.set_title(label, fontsize=9)
         axes.set_xscale("log", base=2)
@@ -58,10 +56,10 @@ def coefficients_against_workers(table: Frame) -> Figure:
     for axes in panels:
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
-    _plain_ticks(panels[2])
+    plain_ticks(panels[2])
     figure.supxlabel("workers, N", fontsize=10)
     handles = [Line2D([], [], color=colour, label=f"{p:g}") for p, colour in colours.items()]
-    _legend(figure, handles, "drop probability", loc="outside right upper")
+    legend(figure, handles, "drop probability", loc="outside right upper")
     placements = [STYLES[name] for name in STYLES if (table["placement"] == name).any()]
     handles = [
         Line2D(
@@ -76,7 +74,7 @@ def coefficients_against_workers(table: Frame) -> Figure:
         )
         for line, marker, label in placements
     ]
-    _legend(
+    legend(
         figure,
         handles,
         "lines: exact\npoints: measured,\nwith 2 standard errors",
@@ -91,7 +89,7 @@ def gradient_bounds(table: Frame) -> Figure:
     Args:
       table: from ``predictions.gradient_bounds``.
     """
-    figure, (axes,) = _figure(
+    figure, (axes,) = panels_of(
         f"The convergence bound on a quadratic, {len(table)} random settings", 1, width=4.6
     )
     ends = (
@@ -100,7 +98,7 @@ def gradient_bounds(table: Frame) -> Figure:
     )
     axes.plot(ends, ends, color="0.3", lw=1.2, label="the bound")
     shapes = {("random", 4): "o", ("random", 16): "D", ("separate", 4): "s", ("separate", 16): "^"}
-    colours = dict(zip(shapes, _palette("viridis", len(shapes)), strict=True))
+    colours = dict(zip(shapes, palette("viridis", len(shapes)), strict=True))
     for key, rows in table.groupby(["placement", "workers"]):
         label = f"{STYLES[key[0]][2]}, {key[1]} workers"
         axes.scatter(
@@ -116,7 +114,7 @@ def gradient_bounds(table: Frame) -> Figure:
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel("bound", fontsize=10)
     axes.set_ylabel("mean squared gradient\nof the mean model, measured", fontsize=10)
-    _legend(figure, axes.get_legend_handles_labels()[0], "")
+    legend(figure, axes.get_legend_handles_labels()[0], "")
     return figure
 
 
@@ -127,7 +125,7 @@ def disagreements(table: Frame) -> Figure:
       table: from ``predictions.disagreements``.
     """
     names, skews = ("model_averaging", "gradient_averaging"), table["dirichlet_alpha"].unique()
-    figure, panels = _figure(
+    figure, panels = panels_of(
         "Replicas that walk at random: model averaging mixes them again, gradient averaging never",
         len(names),
         rows=len(skews),
@@ -151,7 +149,7 @@ def disagreements(table: Frame) -> Figure:
         Line2D([], [], color=c, lw=2.5, alpha=0.5, label=f"{p:g}") for p, c in colours.items()
     ]
     handles.append(Line2D([], [], color="black", lw=1, ls="--", label="predicted"))
-    _legend(figure, handles, "drop probability\n(thick: measured)")
+    legend(figure, handles, "drop probability\n(thick: measured)")
     return figure
 
 
@@ -161,9 +159,9 @@ def server_weights(table: Frame) -> Figure:
     Args:
       table: from ``predictions.server_weights``.
     """
-    figure, (axes,) = _figure("Fixed servers bias training towards their own data", 1, width=4.6)
+    figure, (axes,) = panels_of("Fixed servers bias training towards their own data", 1, width=4.6)
     for index, (key, rows) in enumerate(table.groupby(["placement", "learning_rate"])):
-        colour = _palette("viridis", 4)[index]
+        colour = palette("viridis", 4)[index]
         axes.plot(rows["drop_probability"], rows["predicted"], color=colour, lw=1.2)
         axes.errorbar(
             rows["drop_probability"],
@@ -177,7 +175,7 @@ def server_weights(table: Frame) -> Figure:
         )
     axes.set_xlabel("drop probability", fontsize=10)
     axes.set_ylabel("weight of the serving worker's data, times N", fontsize=10)
-    _legend(
+    legend(
         figure,
         axes.get_legend_handles_labels()[0],
         "placement\n(line: predicted, points:\nmeasured, 2 standard errors)",
@@ -209,33 +207,6 @@ def save_all(table: Frame, directory: str | os.PathLike) -> list[Path]:
     return [directory / name for name in figures]
 
 
-def _figure(title: str, columns: int, *, rows: int = 1, width: float = 3.5, height: float = 3.3):
-    """A figure of panels of that size in inches, and the panels row by row."""
-    size = (width * columns + 2.2, height * rows + 0.7)
-    figure = NotebookFigure(figsize=size, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in panels:
-        axes.grid(alpha=0.25)
-    figure.suptitle(title, fontsize=10)
-    return figure, panels
-
-
-def _palette(cmap: str, count: int) -> Any:
-    return matplotlib.colormaps[cmap](np.linspace(0, 0.85, count))  # paler ones do not show
-
-
 def _colours(probabilities: Any) -> dict[float, Any]:
     values = np.unique(probabilities)
-    return dict(zip(values.tolist(), _palette("plasma", len(values)), strict=True))
-
-
-def _plain_ticks(axes: Axes) -> None:
-    """Numbers, not powers, on a logarithmic axis that spans little more than a decade."""
-    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-
-
-def _legend(figure: Figure, handles: list[Any], title: str, loc: Any = "outside right center"):
-    style = {"frameon": False, "fontsize": 9, "title_fontsize": 9, "alignment": "left"}
-    figure.legend(handles=handles, title=title, loc=loc, **style)
+    return dict(zip(values.tolist(), palette("plasma", len(values)), strict=True))
