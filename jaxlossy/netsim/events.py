@@ -1,0 +1,181 @@
+"""What happens when: a wheel for near events, a heap and a ring for far ones.
+
+At equal times flow starts come first, then far events in the order of their creation, then near
+ones, first in, first out. That is the order of creation of all of them, and no near event needs a
+number: a wheel has one queue for each ns ahead.
+"""
+
+import numpy as np
+
+from jaxlossy.netsim.jit import inlined
+from jaxlossy.netsim.state import NEVER, NONE
+
+# The position of the lowest bit: a de Bruijn sequence, which compilers know as one instruction.
+_DE_BRUIJN = 0x03F79D71B4CB0A89
+_POSITION = np.zeros(64, np.uint8)
+for _bit in range(64):
+    _POSITION[((_DE_BRUIJN << _bit) & (2**64 - 1)) >> 58] = _bit
+
+_BEFORE_NEAR = 1 << 61  # orders above are near events from beyond the wheel
+
+
+@inlined
+def lowest_bit(word):
+    lowest = word & (~word + np.uint64(1))
+    return np.int64(_POSITION[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)])
+
+
+@inlined
+def add_near(s, delay, event):
+    """Lets a transmission end, or a packet arrive, ``delay`` ns from now."""
+    clock = s.clock[0]
+    if delay >= len(s.wheel):  # earlier in the making than all that the wheel will have then
+        clock.created += 1
+        _push(s, clock.now + delay, clock.created + _BEFORE_NEAR, NONE, event)
+        return
+    slot = (clock.now + delay) & (len(s.wheel) - 1)
+    last = s.wheel[slot]
+    if last == NONE:
+        s.follower[event] = event
+        s.occupied[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+    else:
+        s.follower[event] = s.follower[last]
+        s.follower[last] = event
+    s.wheel[slot] = event
+    clock.near_count += 1
+
+
+@inlined
+def near_time(s):
+    """When the next near event is, or the time of the next far one if that is not later."""
+    clock = s.clock[0]
+    time = clock.now
+    if clock.near_count == 0:
+        return clock.far_time
+    mask = len(s.wheel) - 1
+    slot = time & mask
+    word = s.occupied[slot >> 6] >> np.uint64(slot & 63)
+    if word:
+        return min(time + lowest_bit(word), clock.far_time)
+    time += 64 - (slot & 63)
+    while time < clock.far_time:
+        word = s.occupied[(time & mask) >> 6]
+        if word:
+            return min(time + lowest_bit(word), clock.far_time)
+        time += 64
+    return clock.far_time
+
+
+@inlined
+def next_near(s):
+    """The first event of this ns, or NONE."""
+    last = s.wheel[s.clock[0].now & (len(s.wheel) - 1)]
+    return NONE if last == NONE else s.follower[last]
+
+
+@inlined
+def drop_near(s):
+    """Takes the first event of this ns off the wheel."""
+    clock = s.clock[0]
+    slot = clock.now & (len(s.wheel) - 1)
+    last = s.wheel[slot]
+    first = s.follower[last]
+    if first == last:
+        s.wheel[slot] = NONE
+        s.occupied[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+    else:
+        s.follower[last] = s.follower[first]
+    clock.near_count -= 1
+
+
+@inlined
+def add_far(s, time, flow, number):
+    """Lets a flow do something at a time: what, its transport knows by the number.
+
+    Most are timers, all as long after now; those make a queue of their own, which costs nothing to
+    keep in order.
+    """
+    clock = s.clock[0]
+    clock.created += 1
+    mask = len(s.ring) - 1
+    last = s.ring[(clock.ring_first + clock.ring_count - 1) & mask]
+    if time - clock.now <= clock.ring_delay and (clock.ring_count == 0 or last.time <= time):
+        event = s.ring[(clock.ring_first + clock.ring_count) & mask]
+        event.time, event.order = time, clock.created
+        event.flow, event.number = flow, number
+        clock.ring_count += 1
+    else:
+        _push(s, time, clock.created, flow, number)
+    clock.far_time = min(clock.far_time, time)
+
+
+@inlined
+def _push(s, time, order, flow, number):
+    clock = s.clock[0]
+    heap = s.heap
+    i = clock.far_count
+    clock.far_count += 1
+    while i > 0:
+        above = (i - 1) >> 1
+        if heap[above].time < time or (heap[above].time == time and heap[above].order < order):
+            break
+        heap[i] = heap[above]
+        i = above
+    heap[i].time, heap[i].order = time, order
+    heap[i].flow, heap[i].number = flow, number
+    clock.far_time = min(clock.far_time, time)
+
+
+@inlined
+def ring_is_next(s):
+    """Whether the ring has the next of all far events; there is one."""
+    clock = s.clock[0]
+    if clock.ring_count == 0:
+        return False
+    if clock.far_count == 0:
+        return True
+    ring, heap = s.ring[clock.ring_first], s.heap[0]
+    return ring.time < heap.time or (ring.time == heap.time and ring.order < heap.order)
+
+
+@inlined
+def drop_far(s, from_ring):
+    """Takes the next far event off the ring or the heap."""
+    clock = s.clock[0]
+    if from_ring:
+        clock.ring_first = (clock.ring_first + 1) & (len(s.ring) - 1)
+        clock.ring_count -= 1
+        return
+    heap = s.heap
+    clock.far_count -= 1
+    size = clock.far_count
+    time, order = heap[size].time, heap[size].order
+    i = 0
+    while True:
+        below = 2 * i + 1
+        if below >= size:
+            break
+        left, right = heap[below], heap[below + 1]
+        if below + 1 < size and (
+            right.time < left.time or (right.time == left.time and right.order < left.order)
+        ):
+            below += 1
+        if time < heap[below].time or (time == heap[below].time and order < heap[below].order):
+            break
+        heap[i] = heap[below]
+        i = below
+    heap[i] = heap[size]
+
+
+@inlined
+def find_far_time(s):
+    """Works out when the next flow starts or far event is."""
+    clock = s.clock[0]
+    time = NEVER
+    if clock.started < len(s.starts):
+        time = s.flows[s.starts[clock.started]].start
+    if clock.ring_count:
+        time = min(time, s.ring[clock.ring_first].time)
+    if clock.far_count:
+        time = min(time, s.heap[0].time)
+    clock.far_time = time
