@@ -2,7 +2,7 @@
 
 Small functions are inlined into one loop, which numba compiles on first use and keeps on disk,
 beside JAX's compiled programs. numba notices changes of one file only, so that the directory is
-named after the content of all of the simulator's.
+named after the content of all files that have compiled functions.
 """
 
 import hashlib
@@ -44,6 +44,7 @@ def cache_directory() -> Path:
     base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("JAX_COMPILATION_CACHE_DIR")
     content = hashlib.sha256()
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        content.update(file.read_bytes())
+        if b"netsim.jit" in file.read_bytes():
+            content.update(file.read_bytes())
     directory = Path(base or os.path.expanduser("~/.cache/jaxlossy"))
     return directory / f"netsim-{content.hexdigest()[:16]}"
