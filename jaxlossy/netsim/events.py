@@ -6,23 +6,26 @@ number: a wheel has one queue for each ns ahead.
 """
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from jaxlossy.netsim.jit import inlined
 from jaxlossy.netsim.state import NEVER, NONE
 
-# The position of the lowest bit: a de Bruijn sequence, which compilers know as one instruction.
-_DE_BRUIJN = 0x03F79D71B4CB0A89
-_POSITION = np.zeros(64, np.uint8)
-for _bit in range(64):
-    _POSITION[((_DE_BRUIJN << _bit) & (2**64 - 1)) >> 58] = _bit
-
 _BEFORE_NEAR = 1 << 61  # orders above are near events from beyond the wheel
 
 
-@inlined
-def lowest_bit(word):
-    lowest = word & (~word + np.uint64(1))
-    return np.int64(_POSITION[(lowest * np.uint64(_DE_BRUIJN)) >> np.uint64(58)])
+@intrinsic
+def lowest_bit(context, word):
+    """The position of the lowest bit of a word that has one."""
+    del context
+
+    def generate(context, builder, signature, args):
+        del context, signature
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
 
 
 @inlined
@@ -37,7 +40,9 @@ def add_near(s, delay, event):
     last = s.wheel[slot]
     if last == NONE:
         s.follower[event] = event
-        s.occupied[slot >> 6] |= np.uint64(1) << np.uint64(slot & 63)
+        word = slot >> 6
+        s.occupied[word] |= np.uint64(1) << np.uint64(slot & 63)
+        s.occupied_words[word >> 6] |= np.uint64(1) << np.uint64(word & 63)
     else:
         s.follower[event] = s.follower[last]
         s.follower[last] = event
@@ -52,18 +57,23 @@ def near_time(s):
     time = clock.now
     if clock.near_count == 0:
         return clock.far_time
-    mask = len(s.wheel) - 1
-    slot = time & mask
-    word = s.occupied[slot >> 6] >> np.uint64(slot & 63)
-    if word:
-        return min(time + lowest_bit(word), clock.far_time)
+    slot = time & (len(s.wheel) - 1)
+    bits = s.occupied[slot >> 6] >> np.uint64(slot & 63)
+    if bits:
+        return min(time + lowest_bit(bits), clock.far_time)
+    mask = len(s.occupied) - 1
+    word = ((slot >> 6) + 1) & mask
+    words = s.occupied_words[word >> 6] >> np.uint64(word & 63)
     time += 64 - (slot & 63)
-    while time < clock.far_time:
-        word = s.occupied[(time & mask) >> 6]
-        if word:
-            return min(time + lowest_bit(word), clock.far_time)
-        time += 64
-    return clock.far_time
+    step = 64 - (word & 63)
+    while not words:
+        time += 64 * step
+        word = (word + step) & mask
+        words = s.occupied_words[word >> 6]
+        step = 64
+    ahead = lowest_bit(words)
+    bits = s.occupied[(word + ahead) & mask]
+    return min(time + 64 * ahead + lowest_bit(bits), clock.far_time)
 
 
 @inlined
@@ -82,7 +92,10 @@ def drop_near(s):
     first = s.follower[last]
     if first == last:
         s.wheel[slot] = NONE
-        s.occupied[slot >> 6] &= ~(np.uint64(1) << np.uint64(slot & 63))
+        word = slot >> 6
+        s.occupied[word] &= ~(np.uint64(1) << np.uint64(slot & 63))
+        if not s.occupied[word]:
+            s.occupied_words[word >> 6] &= ~(np.uint64(1) << np.uint64(word & 63))
     else:
         s.follower[last] = s.follower[first]
     clock.near_count -= 1

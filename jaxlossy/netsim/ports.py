@@ -12,7 +12,7 @@ import numpy as np
 from jaxlossy.errors import ConfigError
 from jaxlossy.netsim.events import add_near
 from jaxlossy.netsim.jit import inlined
-from jaxlossy.netsim.state import DATA, NONE, SYN, release_packet
+from jaxlossy.netsim.state import DATA, HEADERS, MSS, NONE, SYN, release_packet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,13 @@ def finish(s, link):
 @inlined
 def _transmit(s, link, p):
     port = s.ports[link]
-    time = s.packets[p].size * 8_000_000_000 // port.rate_bps
+    size = s.packets[p].size
+    if size == HEADERS + MSS:  # nearly all packets are one of two sizes; a division takes its time
+        time = port.full_ns
+    elif size == HEADERS:
+        time = port.empty_ns
+    else:
+        time = size * 8_000_000_000 // port.rate_bps
     port.sending = p
     port.busy_ns += time
     port.ends_at = s.clock[0].now + time

@@ -146,9 +146,10 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     queues = np.zeros(2 * links, state.QUEUE)
     queues["first"] = queues["last"] = NONE
 
-    transmissions = (MSS + HEADERS) * 8_000_000_000 // network.rate_bps
-    longest = int(max(transmissions.max(initial=0), network.delay_ns.max(initial=0)))
-    slots = min(_MOST_SLOTS, max(64, 1 << (longest + 1).bit_length()))
+    ports["full_ns"] = (MSS + HEADERS) * 8_000_000_000 // network.rate_bps
+    ports["empty_ns"] = HEADERS * 8_000_000_000 // network.rate_bps
+    longest = int(max(ports["full_ns"].max(initial=0), network.delay_ns.max(initial=0)))
+    slots = min(_MOST_SLOTS, max(4096, 1 << (longest + 1).bit_length()))
 
     running = np.array([row is not None for row in rows], bool)[flows["transport"]]
     running &= flows["size"] > 0  # a flow of nothing is complete when it starts
@@ -173,6 +174,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
         clock=clock,
         wheel=np.full(slots, NONE, np.int32),
         occupied=np.zeros(slots // 64, np.uint64),
+        occupied_words=np.zeros(slots // 4096, np.uint64),
         follower=np.zeros(links + packets, np.int32),
         heap=np.zeros(events, state.EVENT),
         ring=np.zeros(1 << (events - 1).bit_length(), state.EVENT),

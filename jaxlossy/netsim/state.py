@@ -77,6 +77,8 @@ PORT = _record(
     budget_ppm=np.int64,
     priority=np.uint8,
     ends_at=np.int64,  # of the transmission under way
+    full_ns=np.int64,  # to send a full packet, and one without payload
+    empty_ns=np.int64,
     accepted_packets=np.int64,
     accepted_bytes=np.int64,
     dropped_packets=np.int64,
@@ -178,7 +180,7 @@ class State(NamedTuple):
     Attributes:
       clock: CLOCK (1,).
       wheel: int32 (slot,), the last near event of each ns ahead; occupied: uint64 (slot / 64,),
-        a bit for each; follower: int32 (port + packet,), the event after, in a circle. A near
+        a bit for each; occupied_words: uint64, a bit for each word of these; follower: int32 (port + packet,), the event after, in a circle. A near
         event is a port's number (its transmission ends) or the number of ports plus a packet's (it
         arrives).
       heap, ring: EVENT, far events; the ring, of 2**i places, has those that come in the order of
@@ -197,6 +199,7 @@ class State(NamedTuple):
     clock: np.ndarray
     wheel: np.ndarray
     occupied: np.ndarray
+    occupied_words: np.ndarray
     follower: np.ndarray
     heap: np.ndarray
     ring: np.ndarray
