@@ -13,7 +13,7 @@ from jaxlossy.netsim.events import (
 )
 from jaxlossy.netsim.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
-from jaxlossy.netsim.state import MSS, NONE, post, release_packet, size_class
+from jaxlossy.netsim.state import MSS, NIL, NONE, post, release_packet, size_class
 
 #: Why `run` came back.
 FINISHED, PAUSED, NEEDS_PACKETS, NEEDS_EVENTS, NEEDS_SEGMENTS = range(5)
@@ -39,7 +39,7 @@ def run(s, events):
             return FINISHED
         clock.now = time
         far, from_ring = time == clock.far_time, False
-        flow, number, event = NONE, NONE, NONE
+        flow, number, event = NIL, NONE, NIL
         if not far:
             event = next_near(s)
         elif _flow_starts(s):
@@ -50,14 +50,14 @@ def run(s, events):
                 flow, number = s.ring[clock.ring_first].flow, s.ring[clock.ring_first].number
             else:
                 flow, number = s.heap[0].flow, s.heap[0].number
-            if flow == NONE:  # a near event from beyond the wheel
-                event = number
-        starting = flow != NONE and number == NONE
+            if flow == NIL:  # a near event from beyond the wheel
+                event = np.uint32(number)
+        starting = flow != NIL and number == NONE
 
         # Whether there is room for whatever the event may lead to.
-        p = event - ports
-        if event == NONE or (p >= 0 and s.routes[s.packets[p].place + 1] == NONE):
-            store = _lacks(s, flow if event == NONE else s.packets[p].flow, starting)
+        p = np.uint32(event - ports)  # if a packet arrives
+        if event == NIL or (event >= ports and s.routes[np.uint32(s.packets[p].place + 1)] == NIL):
+            store = _lacks(s, flow if event == NIL else s.packets[p].flow, starting)
             if store != FINISHED:
                 return store
 
@@ -71,7 +71,7 @@ def run(s, events):
             drop_far(s, from_ring)
             find_far_time(s)
 
-        if event == NONE:
+        if event == NIL:
             is_reliable = s.transports[s.flows[flow].transport].reliable
             if starting:
                 if is_reliable:
@@ -82,12 +82,12 @@ def run(s, events):
                 reliable.expire(s, flow, number)
             else:
                 unreliable.expire(s, flow, number)
-        elif p < 0:
+        elif event < ports:
             finish(s, event)
         else:
             packet = s.packets[p]
             packet.place += 1
-            if s.routes[packet.place] != NONE:
+            if s.routes[packet.place] != NIL:
                 post(s, p)
             else:
                 clock.arrived += 1
@@ -100,7 +100,7 @@ def run(s, events):
                 else:
                     unreliable.receive(s, p)
                 release_packet(s, p)
-        while clock.outbox_first != NONE:
+        while clock.outbox_first != NIL:
             p = clock.outbox_first
             clock.outbox_first = s.packets[p].next
             enter(s, p)
@@ -135,22 +135,22 @@ def count_under_way(s, counts):
     """Adds the packets of each flow that are in a port or on a link to ``counts``."""
     ports = len(s.ports)
     for link in range(ports):
-        if s.ports[link].sending != NONE:
+        if s.ports[link].sending != NIL:
             counts[s.packets[s.ports[link].sending].flow] += 1
         for q in range(2):
             p = s.queues[2 * link + q].first
-            while p != NONE:
+            while p != NIL:
                 counts[s.packets[p].flow] += 1
                 p = s.packets[p].next
     for slot in range(len(s.wheel)):
         last = s.wheel[slot]
         event = last
-        while event != NONE:
+        while event != NIL:
             event = s.follower[event]
             if event >= ports:
                 counts[s.packets[event - ports].flow] += 1
             if event == last:
                 break
     for i in range(s.clock[0].far_count):
-        if s.heap[i].flow == NONE and s.heap[i].number >= ports:
+        if s.heap[i].flow == NIL and s.heap[i].number >= ports:
             counts[s.packets[s.heap[i].number - ports].flow] += 1

@@ -11,7 +11,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from jaxlossy.netsim.jit import inlined
-from jaxlossy.netsim.state import NEVER, NONE
+from jaxlossy.netsim.state import NEVER, NIL
 
 _BEFORE_NEAR = 1 << 61  # orders above are near events from beyond the wheel
 
@@ -34,15 +34,15 @@ def add_near(s, delay, event):
     clock = s.clock[0]
     if delay >= len(s.wheel):  # earlier in the making than all that the wheel will have then
         clock.created += 1
-        _push(s, clock.now + delay, clock.created + _BEFORE_NEAR, NONE, event)
+        _push(s, clock.now + delay, clock.created + _BEFORE_NEAR, NIL, event)
         return
-    slot = (clock.now + delay) & (len(s.wheel) - 1)
+    slot = np.uint32((clock.now + delay) & (len(s.wheel) - 1))
     last = s.wheel[slot]
-    if last == NONE:
+    if last == NIL:
         s.follower[event] = event
-        word = slot >> 6
+        word = slot >> np.uint32(6)
         s.occupied[word] |= np.uint64(1) << np.uint64(slot & 63)
-        s.occupied_words[word >> 6] |= np.uint64(1) << np.uint64(word & 63)
+        s.occupied_words[word >> np.uint32(6)] |= np.uint64(1) << np.uint64(word & 63)
     else:
         s.follower[event] = s.follower[last]
         s.follower[last] = event
@@ -57,45 +57,45 @@ def near_time(s):
     time = clock.now
     if clock.near_count == 0:
         return clock.far_time
-    slot = time & (len(s.wheel) - 1)
-    bits = s.occupied[slot >> 6] >> np.uint64(slot & 63)
+    slot = np.uint32(time & (len(s.wheel) - 1))
+    bits = s.occupied[slot >> np.uint32(6)] >> np.uint64(slot & 63)
     if bits:
         return min(time + lowest_bit(bits), clock.far_time)
     mask = len(s.occupied) - 1
-    word = ((slot >> 6) + 1) & mask
-    words = s.occupied_words[word >> 6] >> np.uint64(word & 63)
+    word = np.uint32(((slot >> 6) + 1) & mask)
+    words = s.occupied_words[word >> np.uint32(6)] >> np.uint64(word & 63)
     time += 64 - (slot & 63)
     step = 64 - (word & 63)
     while not words:
         time += 64 * step
-        word = (word + step) & mask
-        words = s.occupied_words[word >> 6]
+        word = np.uint32((word + step) & mask)
+        words = s.occupied_words[word >> np.uint32(6)]
         step = 64
     ahead = lowest_bit(words)
-    bits = s.occupied[(word + ahead) & mask]
+    bits = s.occupied[np.uint32((word + ahead) & mask)]
     return min(time + 64 * ahead + lowest_bit(bits), clock.far_time)
 
 
 @inlined
 def next_near(s):
-    """The first event of this ns, or NONE."""
-    last = s.wheel[s.clock[0].now & (len(s.wheel) - 1)]
-    return NONE if last == NONE else s.follower[last]
+    """The first event of this ns, or NIL."""
+    last = s.wheel[np.uint32(s.clock[0].now & (len(s.wheel) - 1))]
+    return NIL if last == NIL else s.follower[last]
 
 
 @inlined
 def drop_near(s):
     """Takes the first event of this ns off the wheel."""
     clock = s.clock[0]
-    slot = clock.now & (len(s.wheel) - 1)
+    slot = np.uint32(clock.now & (len(s.wheel) - 1))
     last = s.wheel[slot]
     first = s.follower[last]
     if first == last:
-        s.wheel[slot] = NONE
-        word = slot >> 6
+        s.wheel[slot] = NIL
+        word = slot >> np.uint32(6)
         s.occupied[word] &= ~(np.uint64(1) << np.uint64(slot & 63))
         if not s.occupied[word]:
-            s.occupied_words[word >> 6] &= ~(np.uint64(1) << np.uint64(word & 63))
+            s.occupied_words[word >> np.uint32(6)] &= ~(np.uint64(1) << np.uint64(word & 63))
     else:
         s.follower[last] = s.follower[first]
     clock.near_count -= 1
@@ -111,9 +111,9 @@ def add_far(s, time, flow, number):
     clock = s.clock[0]
     clock.created += 1
     mask = len(s.ring) - 1
-    last = s.ring[(clock.ring_first + clock.ring_count - 1) & mask]
+    last = s.ring[np.uint32((clock.ring_first + clock.ring_count - 1) & mask)]
     if time - clock.now <= clock.ring_delay and (clock.ring_count == 0 or last.time <= time):
-        event = s.ring[(clock.ring_first + clock.ring_count) & mask]
+        event = s.ring[np.uint32((clock.ring_first + clock.ring_count) & mask)]
         event.time, event.order = time, clock.created
         event.flow, event.number = flow, number
         clock.ring_count += 1

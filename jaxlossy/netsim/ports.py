@@ -12,7 +12,7 @@ import numpy as np
 from jaxlossy.errors import ConfigError
 from jaxlossy.netsim.events import add_near
 from jaxlossy.netsim.jit import inlined
-from jaxlossy.netsim.state import DATA, HEADERS, MSS, NONE, SYN, release_packet
+from jaxlossy.netsim.state import DATA, HEADERS, MSS, NIL, SYN, release_packet
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def enter(s, p):
     packet = s.packets[p]
     link = s.routes[packet.place]
     port = s.ports[link]
-    queue = s.queues[2 * link + (packet.low & port.priority)]
+    queue = s.queues[np.uint32(2 * link + (packet.low & port.priority))]
     size = packet.size
     if not packet.low and queue.bytes >= port.mark_above:
         packet.marked = 1
@@ -88,17 +88,17 @@ def enter(s, p):
         return
     port.accepted_packets += 1
     port.accepted_bytes += size
-    if port.sending == NONE:
+    if port.sending == NIL:
         _transmit(s, link, p)
         return
-    packet.next = NONE
-    if queue.first == NONE:
+    packet.next = NIL
+    if queue.first == NIL:
         queue.first = p
     else:
         s.packets[queue.last].next = p
     queue.last = p
     queue.bytes += size
-    total = s.queues[2 * link].bytes + s.queues[2 * link + 1].bytes
+    total = s.queues[np.uint32(2 * link)].bytes + s.queues[np.uint32(2 * link + 1)].bytes
     if total > port.max_queue_bytes:
         port.max_queue_bytes = total
 
@@ -107,12 +107,12 @@ def enter(s, p):
 def finish(s, link):
     """A transmission ends: its packet arrives a little later, and the next one is sent."""
     port = s.ports[link]
-    add_near(s, port.delay_ns, len(s.ports) + port.sending)
-    port.sending = NONE
+    add_near(s, port.delay_ns, np.uint32(len(s.ports) + port.sending))
+    port.sending = NIL
     for q in range(2):  # high priority first
-        queue = s.queues[2 * link + q]
+        queue = s.queues[np.uint32(2 * link + q)]
         p = queue.first
-        if p != NONE:
+        if p != NIL:
             queue.first = s.packets[p].next
             queue.bytes -= s.packets[p].size
             _transmit(s, link, p)

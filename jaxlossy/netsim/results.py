@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from jaxlossy.netsim.state import MSS, NONE, State
+from jaxlossy.netsim.state import MSS, NIL, NONE, State
 
 if TYPE_CHECKING:
     from jaxlossy.netsim.simulation import Scenario
@@ -57,7 +57,7 @@ def dataset(scenario: "Scenario", s: State) -> xr.Dataset:
         "first_arrival_ns": since_start(flows["first_arrival"]),
         "last_arrival_ns": since_start(flows["last_arrival"]),
     }
-    still_busy = np.where(ports["sending"] == NONE, 0, ports["ends_at"] - clock["now"])
+    still_busy = np.where(ports["sending"] == NIL, 0, ports["ends_at"] - clock["now"])
     by_link = {
         "from": scenario.network.links[:, 0],
         "to": scenario.network.links[:, 1],

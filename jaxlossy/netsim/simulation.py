@@ -14,7 +14,7 @@ from jaxlossy.netsim.flows import Flows
 from jaxlossy.netsim.network import Network
 from jaxlossy.netsim.ports import Discipline
 from jaxlossy.netsim.results import dataset
-from jaxlossy.netsim.state import HEADERS, MSS, NONE, State, grown
+from jaxlossy.netsim.state import HEADERS, MSS, NIL, NONE, State, grown
 from jaxlossy.netsim.transports import Transport
 
 _MOST_SLOTS = 2**17  # of the wheel; longer transmissions and delays go through the heap
@@ -129,7 +129,7 @@ def check_conservation(s: State) -> None:
     assert clock["sent"] == clock["arrived"] + clock["dropped"] + under_way.sum()
     assert clock["free_count"] == len(s.packets) - under_way.sum()
     queued = s.queues["bytes"].reshape(-1, 2).sum(1)
-    assert (queued >= 0).all() and not queued[s.ports["sending"] == NONE].any()
+    assert (queued >= 0).all() and not queued[s.ports["sending"] == NIL].any()
 
 
 def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> State:
@@ -140,11 +140,11 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     transports = np.array([(row or Transport(True)).row() for row in rows], state.TRANSPORT)
 
     ports = np.zeros(links, state.PORT)
-    ports["sending"] = NONE
+    ports["sending"] = NIL
     ports["rate_bps"], ports["delay_ns"] = network.rate_bps, network.delay_ns
     scenario.discipline.configure(ports)
     queues = np.zeros(2 * links, state.QUEUE)
-    queues["first"] = queues["last"] = NONE
+    queues["first"] = queues["last"] = NIL
 
     ports["full_ns"] = (MSS + HEADERS) * 8_000_000_000 // network.rate_bps
     ports["empty_ns"] = HEADERS * 8_000_000_000 // network.rate_bps
@@ -155,7 +155,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     running &= flows["size"] > 0  # a flow of nothing is complete when it starts
     flows["completed_at"] = np.where(flows["size"] > 0, NONE, flows["start"])
     starts = np.argsort(flows["start"], kind="stable")
-    starts = starts[running[starts]].astype(np.int32)
+    starts = starts[running[starts]].astype(np.uint32)
     reliable = transports["reliable"][flows["transport"]].astype(bool) & running
 
     clock = np.zeros(1, state.CLOCK)
@@ -164,18 +164,18 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     clock["unfinished"] = reliable.sum()
     clock["stop_when_complete"] = reliable.any() and reliable.sum() == running.sum()
     clock["free_count"] = packets
-    clock["outbox_first"] = NONE
+    clock["outbox_first"] = NIL
 
     store = np.zeros(packets, state.PACKET)
-    store["next"] = np.append(np.arange(1, packets), NONE)
+    store["next"] = np.append(np.arange(1, packets), NIL)
     hosts = np.zeros(network.nodes, state.HOST)
     hosts["rate"] = 1.0
     return State(
         clock=clock,
-        wheel=np.full(slots, NONE, np.int32),
+        wheel=np.full(slots, NIL, np.uint32),
         occupied=np.zeros(slots // 64, np.uint64),
         occupied_words=np.zeros(slots // 4096, np.uint64),
-        follower=np.zeros(links + packets, np.int32),
+        follower=np.zeros(links + packets, np.uint32),
         heap=np.zeros(events, state.EVENT),
         ring=np.zeros(1 << (events - 1).bit_length(), state.EVENT),
         starts=starts,
@@ -218,17 +218,17 @@ def _flows(scenario: Scenario) -> np.ndarray:
 
 
 def _routes(given: Flows, flows: np.ndarray) -> np.ndarray:
-    """All paths one after the other, each with NONE at its end; says in ``flows`` where."""
+    """All paths one after the other, each with NIL at its end; says in ``flows`` where."""
     start = 0
     parts = []
     for name, paths in (("data_place", given.data_path), ("ack_place", given.ack_path)):
         count = len(paths.offsets) - 1
         flows[name] = start + paths.offsets[:-1] + np.arange(count)
-        parts.append(np.insert(paths.links, paths.offsets[1:], NONE))
+        parts.append(np.insert(paths.links.astype(np.uint32), paths.offsets[1:], NIL))
         start += len(parts[-1])
     if start > 2**31 - 1:
         raise ConfigError("data_path", start, "fewer than 2**31 links in all paths together")
-    return np.concatenate(parts).astype(np.int32)
+    return np.concatenate(parts)
 
 
 def _check_paths(name, paths, begin, end, network: Network) -> None:

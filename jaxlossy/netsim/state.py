@@ -10,7 +10,10 @@ import numpy as np
 
 from jaxlossy.netsim.jit import inlined
 
-NONE = -1  # no packet, no event, the end of a route
+NONE = -1  # no time, no place
+#: No packet, no event, the end of a path. Indices are unsigned: others would be checked each time
+#: for counting from the end.
+NIL = np.uint32(2**32 - 1)
 NEVER = np.int64(2**62)
 
 MSS = 1380  # bytes of payload in a full packet
@@ -46,21 +49,21 @@ CLOCK = _record(
     arrived=np.int64,
     dropped=np.int64,
     free_count=np.int64,
-    free=np.int32,  # first of the unused packets
-    outbox_first=np.int32,  # packets about to enter a port
-    outbox_last=np.int32,
+    free=np.uint32,  # first of the unused packets
+    outbox_first=np.uint32,  # packets about to enter a port
+    outbox_last=np.uint32,
 )
 
-#: An event of the heap or ring: what a flow does later, or (flow NONE) a near event far ahead.
-EVENT = _record(time=np.int64, order=np.int64, flow=np.int32, number=np.int32)
+#: An event of the heap or ring: what a flow does later, or (flow NIL) a near event far ahead.
+EVENT = _record(time=np.int64, order=np.int64, flow=np.uint32, number=np.int64)
 
 PACKET = _record(
     created=np.int64,  # of an acknowledgment: when the packet that it answers was
-    flow=np.int32,
-    place=np.int32,  # in `State.routes`
+    flow=np.uint32,
+    place=np.uint32,  # in `State.routes`
     size=np.int32,  # bytes, with headers
     number=np.int32,  # segment; of an acknowledgment: how many segments had arrived
-    next=np.int32,  # in the same queue
+    next=np.uint32,  # in the same queue
     kind=np.uint8,
     low=np.uint8,  # of the lossy class
     marked=np.uint8,  # congestion experienced
@@ -68,7 +71,7 @@ PACKET = _record(
 )
 
 PORT = _record(
-    sending=np.int32,  # the packet in transmission, which is not in a queue
+    sending=np.uint32,  # the packet in transmission, which is not in a queue
     rate_bps=np.int64,
     delay_ns=np.int64,
     limit=np.int64,
@@ -89,18 +92,18 @@ PORT = _record(
     busy_ns=np.int64,
 )
 
-QUEUE = _record(first=np.int32, last=np.int32, bytes=np.int64)
+QUEUE = _record(first=np.uint32, last=np.uint32, bytes=np.int64)
 
 FLOW = _record(
     # What is asked.
     start=np.int64,
     size=np.int64,
     count=np.int32,  # segments
-    source=np.int32,
+    source=np.uint32,
     distance=np.int32,  # from source to destination in the order of hosts
-    data_place=np.int32,
-    ack_place=np.int32,
-    transport=np.int32,
+    data_place=np.uint32,
+    ack_place=np.uint32,
+    transport=np.uint32,
     record=np.int64,  # where its arrivals go in `State.arrivals`; NONE: nowhere
     needed=np.int32,  # segments that must arrive for the flow to be complete
     # What came of it.
@@ -179,17 +182,17 @@ class State(NamedTuple):
 
     Attributes:
       clock: CLOCK (1,).
-      wheel: int32 (slot,), the last near event of each ns ahead; occupied: uint64 (slot / 64,),
-        a bit for each; occupied_words: uint64, a bit for each word of these; follower: int32 (port + packet,), the event after, in a circle. A near
+      wheel: uint32 (slot,), the last near event of each ns ahead; occupied: uint64 (slot / 64,),
+        a bit for each; occupied_words: uint64, a bit for each word of these; follower: uint32 (port + packet,), the event after, in a circle. A near
         event is a port's number (its transmission ends) or the number of ports plus a packet's (it
         arrives).
       heap, ring: EVENT, far events; the ring, of 2**i places, has those that come in the order of
         their creation.
-      starts: int32 (flow,), flows in the order of their start.
+      starts: uint32 (flow,), flows in the order of their start.
       ports: PORT (link,); queues: QUEUE (2 link,), of each port for high and low priority.
       packets: PACKET; flows: FLOW (flow,); transports: TRANSPORT (kind of traffic,);
         hosts: HOST (node,).
-      routes: int32, links one after the other, NONE at the end of each path.
+      routes: uint32, links one after the other, NIL at the end of each path.
       log: int32 (segment,), segments in the order in which they arrived; segments: uint8, bits;
         sent_at: int64, when last, where the transport asks. Flows under way have a block in each.
       free_blocks: int64 (64,), first unused block of 2**i segments.
@@ -279,8 +282,8 @@ def new_packet(s, flow, kind, number, place, size, created):
 def post(s, p):
     """Puts a packet into the outbox."""
     clock = s.clock[0]
-    s.packets[p].next = NONE
-    if clock.outbox_first == NONE:
+    s.packets[p].next = NIL
+    if clock.outbox_first == NIL:
         clock.outbox_first = p
     else:
         s.packets[clock.outbox_last].next = p
