@@ -13,7 +13,7 @@ from jaxlossy.netsim.events import (
 )
 from jaxlossy.netsim.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
-from jaxlossy.netsim.state import MSS, NIL, NONE, post, release_packet, size_class
+from jaxlossy.netsim.state import MSS, NIL, NONE, release_packet, size_class
 
 #: Why `run` came back.
 FINISHED, PAUSED, NEEDS_PACKETS, NEEDS_EVENTS, NEEDS_SEGMENTS = range(5)
@@ -71,6 +71,7 @@ def run(s, events):
             drop_far(s, from_ring)
             find_far_time(s)
 
+        leaving = NIL  # packets that enter a port now
         if event == NIL:
             is_reliable = s.transports[s.flows[flow].transport].reliable
             if starting:
@@ -88,7 +89,8 @@ def run(s, events):
             packet = s.packets[p]
             packet.place += 1
             if s.routes[packet.place] != NIL:
-                post(s, p)
+                packet.next = NIL
+                leaving = p
             else:
                 clock.arrived += 1
                 s.flows[packet.flow].arrived += 1
@@ -100,9 +102,12 @@ def run(s, events):
                 else:
                     unreliable.receive(s, p)
                 release_packet(s, p)
-        while clock.outbox_first != NIL:
-            p = clock.outbox_first
-            clock.outbox_first = s.packets[p].next
+        if leaving == NIL:
+            leaving = clock.outbox_first
+            clock.outbox_first = NIL
+        while leaving != NIL:
+            p = leaving
+            leaving = s.packets[p].next
             enter(s, p)
 
 
@@ -143,14 +148,11 @@ def count_under_way(s, counts):
                 counts[s.packets[p].flow] += 1
                 p = s.packets[p].next
     for slot in range(len(s.wheel)):
-        last = s.wheel[slot]
-        event = last
+        event = s.wheel[slot].first
         while event != NIL:
-            event = s.follower[event]
             if event >= ports:
                 counts[s.packets[event - ports].flow] += 1
-            if event == last:
-                break
+            event = s.follower[event]
     for i in range(s.clock[0].far_count):
         if s.heap[i].flow == NIL and s.heap[i].number >= ports:
             counts[s.packets[s.heap[i].number - ports].flow] += 1

@@ -32,21 +32,21 @@ def lowest_bit(context, word):
 def add_near(s, delay, event):
     """Lets a transmission end, or a packet arrive, ``delay`` ns from now."""
     clock = s.clock[0]
-    if delay >= len(s.wheel):  # earlier in the making than all that the wheel will have then
+    if delay > len(s.wheel) - 64:  # earlier in the making than all that the wheel will have then
         clock.created += 1
         _push(s, clock.now + delay, clock.created + _BEFORE_NEAR, NIL, event)
         return
     slot = np.uint32((clock.now + delay) & (len(s.wheel) - 1))
-    last = s.wheel[slot]
-    if last == NIL:
-        s.follower[event] = event
+    queue = s.wheel[slot]
+    s.follower[event] = NIL
+    if queue.first == NIL:
+        queue.first = event
         word = slot >> np.uint32(6)
         s.occupied[word] |= np.uint64(1) << np.uint64(slot & 63)
         s.occupied_words[word >> np.uint32(6)] |= np.uint64(1) << np.uint64(word & 63)
     else:
-        s.follower[event] = s.follower[last]
-        s.follower[last] = event
-    s.wheel[slot] = event
+        s.follower[queue.last] = event
+    queue.last = event
     clock.near_count += 1
 
 
@@ -57,14 +57,10 @@ def near_time(s):
     time = clock.now
     if clock.near_count == 0:
         return clock.far_time
-    slot = np.uint32(time & (len(s.wheel) - 1))
-    bits = s.occupied[slot >> np.uint32(6)] >> np.uint64(slot & 63)
-    if bits:
-        return min(time + lowest_bit(bits), clock.far_time)
+    time &= ~63  # what is behind in this word has been taken off, and a turn later is not there yet
     mask = len(s.occupied) - 1
-    word = np.uint32(((slot >> 6) + 1) & mask)
+    word = np.uint32((time >> 6) & mask)
     words = s.occupied_words[word >> np.uint32(6)] >> np.uint64(word & 63)
-    time += 64 - (slot & 63)
     step = 64 - (word & 63)
     while not words:
         time += 64 * step
@@ -79,8 +75,7 @@ def near_time(s):
 @inlined
 def next_near(s):
     """The first event of this ns, or NIL."""
-    last = s.wheel[np.uint32(s.clock[0].now & (len(s.wheel) - 1))]
-    return NIL if last == NIL else s.follower[last]
+    return s.wheel[np.uint32(s.clock[0].now & (len(s.wheel) - 1))].first
 
 
 @inlined
@@ -88,16 +83,13 @@ def drop_near(s):
     """Takes the first event of this ns off the wheel."""
     clock = s.clock[0]
     slot = np.uint32(clock.now & (len(s.wheel) - 1))
-    last = s.wheel[slot]
-    first = s.follower[last]
-    if first == last:
-        s.wheel[slot] = NIL
+    queue = s.wheel[slot]
+    queue.first = s.follower[queue.first]
+    if queue.first == NIL:
         word = slot >> np.uint32(6)
         s.occupied[word] &= ~(np.uint64(1) << np.uint64(slot & 63))
-        if not s.occupied[word]:
-            s.occupied_words[word >> np.uint32(6)] &= ~(np.uint64(1) << np.uint64(word & 63))
-    else:
-        s.follower[last] = s.follower[first]
+        empty = np.uint64(s.occupied[word] == 0)
+        s.occupied_words[word >> np.uint32(6)] &= ~(empty << np.uint64(word & 63))
     clock.near_count -= 1
 
 

@@ -149,7 +149,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     ports["full_ns"] = (MSS + HEADERS) * 8_000_000_000 // network.rate_bps
     ports["empty_ns"] = HEADERS * 8_000_000_000 // network.rate_bps
     longest = int(max(ports["full_ns"].max(initial=0), network.delay_ns.max(initial=0)))
-    slots = min(_MOST_SLOTS, max(4096, 1 << (longest + 1).bit_length()))
+    slots = min(_MOST_SLOTS, max(4096, 1 << (longest + 64).bit_length()))
 
     running = np.array([row is not None for row in rows], bool)[flows["transport"]]
     running &= flows["size"] > 0  # a flow of nothing is complete when it starts
@@ -172,7 +172,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     hosts["rate"] = 1.0
     return State(
         clock=clock,
-        wheel=np.full(slots, NIL, np.uint32),
+        wheel=np.full(2 * slots, NIL, np.uint32).view(state.SLOT),
         occupied=np.zeros(slots // 64, np.uint64),
         occupied_words=np.zeros(slots // 4096, np.uint64),
         follower=np.zeros(links + packets, np.uint32),

@@ -93,6 +93,7 @@ PORT = _record(
 )
 
 QUEUE = _record(first=np.uint32, last=np.uint32, bytes=np.int64)
+SLOT = _record(first=np.uint32, last=np.uint32)
 
 FLOW = _record(
     # What is asked.
@@ -182,8 +183,8 @@ class State(NamedTuple):
 
     Attributes:
       clock: CLOCK (1,).
-      wheel: uint32 (slot,), the last near event of each ns ahead; occupied: uint64 (slot / 64,),
-        a bit for each; occupied_words: uint64, a bit for each word of these; follower: uint32 (port + packet,), the event after, in a circle. A near
+      wheel: SLOT (slot,), the near events of each ns ahead; occupied: uint64 (slot / 64,),
+        a bit for each; occupied_words: uint64, a bit for each word of these; follower: uint32 (port + packet,), the event after. A near
         event is a port's number (its transmission ends) or the number of ports plus a packet's (it
         arrives).
       heap, ring: EVENT, far events; the ring, of 2**i places, has those that come in the order of
@@ -274,20 +275,13 @@ def new_packet(s, flow, kind, number, place, size, created):
     packet.marked = 0
     packet.echo = 0
     packet.low = 0
-    post(s, p)
-    return p
-
-
-@inlined
-def post(s, p):
-    """Puts a packet into the outbox."""
-    clock = s.clock[0]
-    s.packets[p].next = NIL
+    packet.next = NIL
     if clock.outbox_first == NIL:
         clock.outbox_first = p
     else:
         s.packets[clock.outbox_last].next = p
     clock.outbox_last = p
+    return p
 
 
 @inlined
