@@ -29,12 +29,13 @@ def run(s, events):
     ports = len(s.ports)
     last = clock.events + events
     find_far_time(s)
+    time = clock.now
     while True:
         if clock.events == last:
             return PAUSED
         if clock.far_count + 4 > len(s.heap):
             return NEEDS_EVENTS
-        time = near_time(s)
+        time = near_time(s, time)
         if time > clock.until:
             return FINISHED
         clock.now = time

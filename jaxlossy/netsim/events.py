@@ -51,10 +51,9 @@ def add_near(s, delay, event):
 
 
 @inlined
-def near_time(s):
-    """When the next near event is, or the time of the next far one if that is not later."""
+def near_time(s, time):
+    """When, from a time on, the next near event is, or the next far one if that is not later."""
     clock = s.clock[0]
-    time = clock.now
     if clock.near_count == 0:
         return clock.far_time
     time &= ~63  # what is behind in this word has been taken off, and a turn later is not there yet

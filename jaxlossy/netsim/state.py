@@ -96,63 +96,64 @@ QUEUE = _record(first=np.uint32, last=np.uint32, bytes=np.int64)
 SLOT = _record(first=np.uint32, last=np.uint32)
 
 FLOW = _record(
-    # What is asked.
-    start=np.int64,
-    size=np.int64,
-    count=np.int32,  # segments
-    source=np.uint32,
-    distance=np.int32,  # from source to destination in the order of hosts
-    data_place=np.uint32,
-    ack_place=np.uint32,
+    # Fields that are used together are next to each other: a record is longer than a cache line.
     transport=np.uint32,
     record=np.int64,  # where its arrivals go in `State.arrivals`; NONE: nowhere
+    start=np.int64,
+    size=np.int64,
+    block=np.int64,  # of its segments
+    data_place=np.uint32,
+    ack_place=np.uint32,
+    count=np.int32,  # segments
     needed=np.int32,  # segments that must arrive for the flow to be complete
-    # What came of it.
-    completed_at=np.int64,  # NONE: not yet
-    packets_sent=np.int64,  # data, resent ones too
-    packets_received=np.int64,  # data, each segment once
+    source=np.uint32,
+    distance=np.int32,  # from source to destination in the order of hosts
+    # What the receiver knows.
+    answered=np.uint8,  # it has seen the sender's call
+    open=np.uint8,  # it takes data
+    received=np.int32,  # segments
+    data_arrived=np.int64,  # packets, whether seen before or not
+    packets_received=np.int64,  # each segment once
     bytes_received=np.int64,
     first_arrival=np.int64,
     last_arrival=np.int64,
-    timeouts=np.int64,
-    data_arrived=np.int64,  # each time
-    data_dropped=np.int64,
-    sent=np.int64,  # packets of any kind, as in the clock
-    arrived=np.int64,
-    dropped=np.int64,
-    # What sender and receiver remember.
-    connected=np.uint8,  # the sender has seen the receiver's answer
-    answered=np.uint8,  # the receiver has seen the sender's call
-    open=np.uint8,  # the receiver takes data
-    done=np.uint8,  # the sender has nothing left to do
+    # What the sender knows.
+    done=np.uint8,  # it has nothing left to do
+    connected=np.uint8,  # it has seen the receiver's answer
     measured=np.uint8,  # there is a round-trip time
     recovering=np.uint8,
     waiting=np.uint8,  # the pacer has a tick ahead
-    received=np.int32,  # segments, as the receiver counts
-    acked=np.int32,  # segments that the sender knows to have arrived
+    acked=np.int32,  # segments known to have arrived
     una=np.int32,  # first segment not known to have arrived
     next=np.int32,  # first segment never sent
     high=np.int32,  # last segment known to have arrived
     judged=np.int32,  # segments before have been found lost or not
     lost=np.int32,  # found lost and not sent again yet
-    resend=np.int32,  # where to look for these
-    recover=np.int32,  # what was sent before the last loss ends here
-    cut_at=np.int32,  # marks count again from here on
-    alpha_at=np.int32,  # the share of marks is worked out again here
-    block=np.int64,  # of its segments
+    rtt=np.float64,
+    rtt_deviation=np.float64,
+    timeout=np.int64,
     window=np.float64,  # bytes
     threshold=np.float64,
     alpha=np.float64,  # share of marked bytes
     total_bytes=np.int64,
     marked_bytes=np.int64,
     alpha_bytes=np.int64,  # after how many of them alpha is worked out again
-    rtt=np.float64,
-    rtt_deviation=np.float64,
-    timeout=np.int64,
+    packets_sent=np.int64,  # data, resent ones too
+    resend=np.int32,  # where to look for lost segments
+    recover=np.int32,  # what was sent before the last loss ends here
+    cut_at=np.int32,  # marks count again from here on
+    alpha_at=np.int32,  # the share of marks is worked out again here
     timer=np.int64,  # when the one timer is due; NONE: it is off
     timer_event=np.int64,  # when its next event is; NONE: there is none
     released=np.int64,  # when the pacer let the last packet go, without jitter
     heard=np.int64,  # a packet that left then has arrived
+    timeouts=np.int64,
+    completed_at=np.int64,  # NONE: not yet
+    # Packets of any kind, as in the clock.
+    sent=np.int64,
+    arrived=np.int64,
+    dropped=np.int64,
+    data_dropped=np.int64,
 )
 
 #: One row a kind of traffic; the fields are those of `transports.Transport`.
