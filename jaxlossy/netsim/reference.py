@@ -46,7 +46,7 @@ def compare(folder: Path, run: str) -> dict[str, object]:
       ports with any other counter, and of lossy flows with any other count or time; seconds and
       events.
     """
-    scenario = read(folder, run, record=True)
+    scenario, _ = read(folder, run, record=True)
     before = time.perf_counter()
     ds = simulate(scenario)
     seconds = time.perf_counter() - before

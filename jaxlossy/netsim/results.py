@@ -15,7 +15,7 @@ def dataset(scenario: "Scenario", s: State) -> xr.Dataset:
     """Results by flow and by link.
 
     Returns:
-      By ``flow``: start_ns, source, destination, size (bytes), traffic (name), and
+      By ``flow``: start_ns, source, destination, size (bytes), traffic (name), reliable, and
         - fct_ns: completion time, from the start. A reliable flow is complete when its sender has
           the acknowledgment of the last byte; one of bounded loss when enough has arrived; any
           other when its last packet arrives. Of flows that are not complete: until the end of
@@ -46,7 +46,8 @@ def dataset(scenario: "Scenario", s: State) -> xr.Dataset:
         "source": given.source,
         "destination": given.destination,
         "size": given.size,
-        "traffic": np.asarray(given.names)[given.traffic],
+        "traffic": np.asarray(given.names or [""])[given.traffic],
+        "reliable": reliable,
         "fct_ns": np.where(complete, since_start(flows["completed_at"]), unfinished),
         "completed": complete,
         "bytes_acked": np.where(reliable, known, flows["bytes_received"]),

@@ -7,6 +7,7 @@ them perhaps with ``.gz``. A run is the name of a transport and, after ``_``, th
 
 import csv
 import gzip
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,7 @@ _RATE_BPS = {"d_star": 10**9}  # by the beginning of a folder's name; others hav
 _DELAY_NS = 20
 
 
-def read(folder: str | Path, run: str, *, record: bool = False) -> Scenario:
+def read(folder: str | Path, run: str, *, record: bool = False) -> tuple[Scenario, np.ndarray]:
     """Reads a folder and sets up one of its runs.
 
     Args:
@@ -38,17 +39,21 @@ def read(folder: str | Path, run: str, *, record: bool = False) -> Scenario:
       run: its name, such as 'simple_dctcp_fifo150k' or 'lossy5g_fifo_thr30k_budget10'.
       record: whether to keep when every packet of lossy flows arrived.
 
+    Returns:
+      The scenario, and the number that the file gives to each of its flows.
+
     Raises:
       ConfigError: a run whose name is not understood, or the first error of a file, by its line.
     """
     folder = Path(folder)
     rate = next((r for name, r in _RATE_BPS.items() if folder.name.startswith(name)), 10**10)
     network = read_network(folder, rate)
-    flows = read_flows(folder, network)
+    flows, numbers = read_flows(folder, network)
     rules, discipline = parse_run(run)
     by_traffic = {name: rules.get(name, rules[""]) for name in flows.names}
     lossy = tuple(name for name, rule in by_traffic.items() if rule and not rule.reliable)
-    return Scenario(network, flows, by_traffic, discipline, record=lossy if record else ())
+    scenario = Scenario(network, flows, by_traffic, discipline, record=lossy if record else ())
+    return scenario, numbers
 
 
 def parse_run(run: str) -> tuple[dict[str, Transport | None], Discipline]:
@@ -143,13 +148,17 @@ def read_network(folder: Path, rate_bps: int) -> Network:
     return Network(int(array.max()) + 1, array, np.array(rates), np.array(delays))
 
 
-def read_flows(folder: Path, network: Network) -> Flows:
-    """The flows of flows.csv, in the order of their start."""
+def read_flows(folder: Path, network: Network) -> tuple[Flows, np.ndarray]:
+    """The flows of flows.csv in the order of their start, and their numbers in the file."""
     index = {link: i for i, link in enumerate(map(tuple, network.links.tolist()))}
     nodes = set(network.links.ravel().tolist())
-    required = ("start_ns", "src", "dst", "bytes", "class", "path_data", "path_ack")
-    rows = []
+    required = ("flow", "start_ns", "src", "dst", "bytes", "class", "path_data", "path_ack")
+    rows, seen = [], {}
     for line, row in _rows(folder, "flows.csv", required):
+        number = _integer(line, row, "flow", 0, _MAX_TIME)
+        if number in seen:
+            raise ConfigError(f"{line}: flow", number, f"each number once; see {seen[number]}")
+        seen[number] = line
         start = _integer(line, row, "start_ns", 0, _MAX_TIME)
         source, destination = (_node(line, row, name, nodes) for name in ("src", "dst"))
         if source == destination:
@@ -157,15 +166,16 @@ def read_flows(folder: Path, network: Network) -> Flows:
         size = _integer(line, row, "bytes", 0, MAX_SIZE)
         data = _path(line, row, "path_data", source, destination, index, nodes)
         ack = _path(line, row, "path_ack", destination, source, index, nodes)
-        rows.append((start, source, destination, size, row["class"], data, ack))
-    rows.sort(key=lambda row: row[0])
-    names = tuple(dict.fromkeys(row[4] for row in rows))
+        rows.append((start, number, source, destination, size, row["class"], data, ack))
+    rows.sort(key=lambda row: row[:2])
+    names = tuple(dict.fromkeys(row[5] for row in rows))
     if len(names) > 127:
         raise ConfigError(str(_find(folder, "flows.csv")), f"{len(names)} classes", "at most 127")
-    start, source, destination, size = np.array([row[:4] for row in rows], np.int64).reshape(-1, 4).T
-    traffic = np.array([names.index(row[4]) for row in rows], np.int8)
-    data, ack = (_joined([row[i] for row in rows]) for i in (5, 6))
-    return Flows(start, source, destination, size, traffic, names, data, ack)
+    columns = np.array([row[:5] for row in rows], np.int64).reshape(-1, 5)
+    start, number, source, destination, size = columns.T
+    traffic = np.array([names.index(row[5]) for row in rows], np.int8)
+    data, ack = (_joined([row[i] for row in rows]) for i in (6, 7))
+    return Flows(start, source, destination, size, traffic, names, data, ack), number
 
 
 def _joined(paths: list[list[int]]) -> Paths:
@@ -183,10 +193,9 @@ def _find(folder: Path, name: str) -> Path:
 def _rows(folder: Path, name: str, columns: tuple[str, ...]) -> Iterator[tuple[str, dict]]:
     """Each row with the name of its file and line."""
     file = _find(folder, name)
-    opened = gzip.open(file, "rt") if file.suffix == ".gz" else open(file)
     header = None
     try:
-        with opened as lines:
+        with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
             for number, text in enumerate(lines, start=1):
                 if not text.strip() or text.startswith("#"):
                     continue
@@ -242,7 +251,7 @@ def _path(
             raise ConfigError(field, text, "nodes of edges.csv, joined by -")
     if len(nodes) < 2 or nodes[0] != begin or nodes[-1] != end:
         raise ConfigError(field, text, f"a path from {begin} to {end}")
-    for link in zip(nodes[:-1], nodes[1:], strict=True):
+    for link in itertools.pairwise(nodes):
         if link not in index:
             raise ConfigError(field, text, f"links of edges.csv; {link[0]},{link[1]} is none")
-    return [index[link] for link in zip(nodes[:-1], nodes[1:], strict=True)]
+    return [index[link] for link in itertools.pairwise(nodes)]

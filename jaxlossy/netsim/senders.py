@@ -37,7 +37,7 @@ def send_ack(s, f, answered):
 @inlined
 def take_segment(s, f, segment):
     """The receiver notes a packet; whether it is the first of its segment."""
-    flow, now = s.flows[f], s.clock[0].now
+    flow = s.flows[f]
     flow.data_arrived += 1
     at = flow.block + segment
     if s.segments[at] & 1:
@@ -63,7 +63,7 @@ def count_arrival(s, f, segment):
 
 @inlined
 def measure_round_trip(s, f, created, factor):
-    """Smooths round-trip times as RFC 6298 does; the timeout is ``factor`` of them and 4 deviations."""
+    """Smooths round-trip times as RFC 6298; a timeout is ``factor`` of them and 4 deviations."""
     flow = s.flows[f]
     sample = np.float64(s.clock[0].now - created)
     if flow.measured:

@@ -39,7 +39,7 @@ class Scenario:
     network: Network
     flows: Flows
     transports: Mapping[str, Transport | None]
-    discipline: Discipline = Discipline()
+    discipline: Discipline = dataclasses.field(default_factory=Discipline)
     until_ns: int = 2**61
     record: tuple[str, ...] = ()
 
@@ -68,6 +68,7 @@ def simulate(scenario: Scenario) -> xr.Dataset:
       What became of each flow (dimension ``flow``, in the order of ``scenario.flows``) and of each
       link's output port (``link``); see `results.dataset`.
 
+    >>> from jaxlossy.netsim import Flows, Paths, simple_dctcp
     >>> links = np.array([[0, 1], [1, 0]])
     >>> network = Network(2, links, rate_bps=np.full(2, 10**10), delay_ns=np.full(2, 20))
     >>> there, back = Paths(np.array([0, 1]), [0]), Paths(np.array([0, 1]), [1])
@@ -129,7 +130,8 @@ def check_conservation(s: State) -> None:
     assert clock["sent"] == clock["arrived"] + clock["dropped"] + under_way.sum()
     assert clock["free_count"] == len(s.packets) - under_way.sum()
     queued = s.queues["bytes"].reshape(-1, 2).sum(1)
-    assert (queued >= 0).all() and not queued[s.ports["sending"] == NIL].any()
+    assert (queued >= 0).all()
+    assert not queued[s.ports["sending"] == NIL].any(), "an idle port has a queue"
 
 
 def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> State:

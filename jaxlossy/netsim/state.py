@@ -184,21 +184,26 @@ class State(NamedTuple):
 
     Attributes:
       clock: CLOCK (1,).
-      wheel: SLOT (slot,), the near events of each ns ahead; occupied: uint64 (slot / 64,),
-        a bit for each; occupied_words: uint64, a bit for each word of these; follower: uint32 (port + packet,), the event after. A near
-        event is a port's number (its transmission ends) or the number of ports plus a packet's (it
-        arrives).
+      wheel: SLOT (slot,), the near events of each ns ahead. A near event is the number of a port,
+        whose transmission ends, or the number of ports plus that of a packet, which arrives.
+      occupied: uint64 (slot / 64,), a bit for each slot that has events.
+      occupied_words: uint64 (slot / 4096,), a bit for each word of these that is not 0.
+      follower: uint32 (port + packet,), the event after each in its slot.
       heap, ring: EVENT, far events; the ring, of 2**i places, has those that come in the order of
         their creation.
       starts: uint32 (flow,), flows in the order of their start.
-      ports: PORT (link,); queues: QUEUE (2 link,), of each port for high and low priority.
-      packets: PACKET; flows: FLOW (flow,); transports: TRANSPORT (kind of traffic,);
-        hosts: HOST (node,).
+      ports: PORT (link,).
+      queues: QUEUE (2 link,), of each port for high and low priority.
+      packets: PACKET; flows: FLOW (flow,); transports: TRANSPORT (kind of traffic,).
+      hosts: HOST (node,).
       routes: uint32, links one after the other, NIL at the end of each path.
-      log: int32 (segment,), segments in the order in which they arrived; segments: uint8, bits;
-        sent_at: int64, when last, where the transport asks. Flows under way have a block in each.
+      log: int32 (segment,), segments in the order in which they arrived.
+      segments: uint8 (segment,), bits.
+      sent_at: int64 (segment,), when last, where the transport asks. Flows under way have a block
+        in each of these three.
       free_blocks: int64 (64,), first unused block of 2**i segments.
-      arrivals: int64, when each packet of a recorded flow arrived after its start; NONE: it did not.
+      arrivals: int64, when each packet of a recorded flow arrived, after the flow's start; NONE: it
+        did not.
     """
 
     clock: np.ndarray

@@ -120,9 +120,7 @@ def round_robin(*, interval_ns: int, hosts: int) -> Transport:
     )  # fmt: skip
 
 
-def bounded(
-    *, loss: float, gap_ns: int, seed: int = 0, rate_control: bool = False
-) -> Transport:
+def bounded(*, loss: float, gap_ns: int, seed: int = 0, rate_control: bool = False) -> Transport:
     """Paced until all but a part ``loss`` of the packets have arrived; that part may be missing."""
     return Transport(
         reliable=False,
