@@ -13,6 +13,7 @@ from jaxlossy.netsim.events import (
 )
 from jaxlossy.netsim.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
+from jaxlossy.netsim.senders import TICK
 from jaxlossy.netsim.state import MSS, NIL, NONE, release_packet, size_class
 
 #: Why `run` came back.
@@ -27,6 +28,7 @@ def run(s, events):
     """
     clock = s.clock[0]
     ports = len(s.ports)
+    first_packet = ports + len(s.flows)  # among near events
     last = clock.events + events
     find_far_time(s)
     time = clock.now
@@ -56,8 +58,12 @@ def run(s, events):
         starting = flow != NIL and number == NONE
 
         # Whether there is room for whatever the event may lead to.
-        p = np.uint32(event - ports)  # if a packet arrives
-        if event == NIL or (event >= ports and s.routes[np.uint32(s.packets[p].place + 1)] == NIL):
+        p = np.uint32(event - first_packet)  # if a packet arrives
+        if event != NIL and ports <= event < first_packet:
+            flow, number, event = np.uint32(event - ports), np.int64(TICK), NIL
+        if event == NIL or (
+            event >= first_packet and s.routes[np.uint32(s.packets[p].place + 1)] == NIL
+        ):
             store = _lacks(s, flow if event == NIL else s.packets[p].flow, starting)
             if store != FINISHED:
                 return store
@@ -140,6 +146,7 @@ def _lacks(s, f, starting):
 def count_under_way(s, counts):
     """Adds the packets of each flow that are in a port or on a link to ``counts``."""
     ports = len(s.ports)
+    first_packet = ports + len(s.flows)
     for link in range(ports):
         if s.ports[link].sending != NIL:
             counts[s.packets[s.ports[link].sending].flow] += 1
@@ -151,9 +158,9 @@ def count_under_way(s, counts):
     for slot in range(len(s.wheel)):
         event = s.wheel[slot].first
         while event != NIL:
-            if event >= ports:
-                counts[s.packets[event - ports].flow] += 1
+            if event >= first_packet:
+                counts[s.packets[event - first_packet].flow] += 1
             event = s.follower[event]
     for i in range(s.clock[0].far_count):
-        if s.heap[i].flow == NIL and s.heap[i].number >= ports:
-            counts[s.packets[s.heap[i].number - ports].flow] += 1
+        if s.heap[i].flow == NIL and s.heap[i].number >= first_packet:
+            counts[s.packets[s.heap[i].number - first_packet].flow] += 1

@@ -17,15 +17,20 @@ _BEFORE_NEAR = 1 << 61  # orders above are near events from beyond the wheel
 
 
 @intrinsic
-def lowest_bit(context, word):
-    """The position of the lowest bit of a word that has one."""
-    del context
+def _lowest_bit(context, word):
+    del context, word
 
     def generate(context, builder, signature, args):
         del context, signature
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
     return types.int64(types.uint64), generate
+
+
+@inlined
+def lowest_bit(word):
+    """The position of the lowest bit of a word that has one."""
+    return _lowest_bit(word)  # pyright: ignore[reportCallIssue]
 
 
 @inlined

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import config
 
 # Without reference counts: arrays are never made inside the loop, and it runs without the GIL.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
@@ -29,14 +30,15 @@ def called(function: Callable[..., Any]) -> Any:
 
 def entry(function: Callable[..., Any]) -> Any:
     """Compiles a function that Python calls, and keeps the outcome on disk where it may write."""
-    before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
-    numba.config.CACHE_DIR = str(cache_directory())  # pyright: ignore[reportAttributeAccessIssue]
+    settings = vars(config)
+    before = settings["CACHE_DIR"]
+    settings["CACHE_DIR"] = str(cache_directory())
     try:
         return numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no directory that can be written to
         return numba.njit(**_OPTIONS)(function)
     finally:
-        numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+        settings["CACHE_DIR"] = before
 
 
 def cache_directory() -> Path:

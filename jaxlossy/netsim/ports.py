@@ -107,7 +107,7 @@ def enter(s, p):
 def finish(s, link):
     """A transmission ends: its packet arrives a little later, and the next one is sent."""
     port = s.ports[link]
-    add_near(s, port.delay_ns, np.uint32(len(s.ports) + port.sending))
+    add_near(s, port.delay_ns, np.uint32(len(s.ports) + len(s.flows) + port.sending))
     port.sending = NIL
     for q in range(2):  # high priority first
         queue = s.queues[np.uint32(2 * link + q)]

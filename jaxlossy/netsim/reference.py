@@ -56,7 +56,7 @@ def compare(folder: Path, run: str) -> dict[str, object]:
 
     expected_ports = _table(folder, f"ports_{run}.csv").set_index(["from", "to"])
     ports = ds[["from", "to", *_PORTS]].to_dataframe().set_index(["from", "to"])
-    ports = ports[(ports["accepted_packets"] > 0) | (ports["dropped_packets"] > 0)]
+    ports = ports.query("accepted_packets > 0 or dropped_packets > 0")
     ports_off = _differing(ports, expected_ports)
 
     lossy, lossy_off = _lossy(ds), 0
@@ -79,8 +79,8 @@ def compare(folder: Path, run: str) -> dict[str, object]:
 
 def _differing(ours: pd.DataFrame, expected: pd.DataFrame) -> int:
     rows = ours.index.union(expected.index)
-    ours, expected = ours.reindex(rows), expected[ours.columns].reindex(rows)
-    return int((ours != expected).any(axis=1).sum())  # a row that one of them lacks differs
+    differs = ours.reindex(rows) != expected.reindex(index=rows, columns=ours.columns)
+    return int(differs.any(axis=1).sum())  # a row that one of them lacks differs
 
 
 def _lossy(ds: xr.Dataset) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def _lossy(ds: xr.Dataset) -> pd.DataFrame:
     counts = ds[["packets_sent", "packets_received", "first_arrival_ns", "last_arrival_ns"]]
     table = counts.to_dataframe().loc[flows]
     table["bytes_received"] = ds["bytes_acked"].to_series().loc[flows]
-    arrived = packets[packets["at"] >= 0].sort_values(["flow", "at"], kind="stable")
+    arrived = packets.query("at >= 0").sort_values(["flow", "at"])
     rank = arrived.groupby("flow").cumcount() + 1
     sent = ds["packets"].to_series().loc[arrived["flow"]].to_numpy()
     for percent in (80, 90, 95):

@@ -291,7 +291,9 @@ def _judge(s, f, new, before, echo):
                 flow.window += MSS
             else:
                 flow.window += MSS * MSS / flow.window
-    if flow.una > before:
+    if flow.acked == flow.next:
+        flow.timer = NONE
+    elif flow.una > before:
         arm(s, f, now + flow.timeout)
 
 

@@ -87,7 +87,7 @@ def parse_discipline(name: str) -> Discipline:
     if match := re.fullmatch(f"fifo{number}", name):
         return Discipline(_bytes(*match.groups()))
     if match := re.fullmatch(rf"fifo_thr{number}(?:_budget(\d\d?))?", name):
-        budget = match[3] and int(match[3]) / 100
+        budget = int(match[3]) / 100 if match[3] else None
         return Discipline(low_limit=_bytes(match[1], match[2]), budget=budget)
     if match := re.fullmatch(f"prio_low{number}", name):
         return Discipline(low_limit=_bytes(*match.groups()), priority=True)

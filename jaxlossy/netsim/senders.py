@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jaxlossy.netsim.events import add_far
+from jaxlossy.netsim.events import add_far, add_near
 from jaxlossy.netsim.jit import inlined
 from jaxlossy.netsim.state import ACK, DATA, HEADERS, MSS, NONE, new_packet
 
@@ -130,4 +130,9 @@ def plan_tick(s, f, release, number):
     flow = s.flows[f]
     flow.waiting = 1
     flow.released = release
-    add_far(s, release + jitter(s, f, number), f, TICK)
+    time = release + jitter(s, f, number)
+    delay = time - s.clock[0].now
+    if delay > s.clock[0].longest_near:
+        add_far(s, time, f, TICK)
+    else:  # a near event of the same time may be older
+        add_near(s, delay, np.uint32(len(s.ports) + f))

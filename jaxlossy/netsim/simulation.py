@@ -161,6 +161,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     reliable = transports["reliable"][flows["transport"]].astype(bool) & running
 
     clock = np.zeros(1, state.CLOCK)
+    clock["longest_near"] = longest
     clock["until"] = scenario.until_ns
     clock["ring_delay"] = transports["min_timeout_ns"].min(initial=2**40)
     clock["unfinished"] = reliable.sum()
@@ -177,7 +178,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
         wheel=np.full(2 * slots, NIL, np.uint32).view(state.SLOT),
         occupied=np.zeros(slots // 64, np.uint64),
         occupied_words=np.zeros(slots // 4096, np.uint64),
-        follower=np.zeros(links + packets, np.uint32),
+        follower=np.zeros(links + len(flows) + packets, np.uint32),
         heap=np.zeros(events, state.EVENT),
         ring=np.zeros(1 << (events - 1).bit_length(), state.EVENT),
         starts=starts,

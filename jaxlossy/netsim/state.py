@@ -34,6 +34,7 @@ CLOCK = _record(
     now=np.int64,  # ns
     until=np.int64,  # the last ns of the run
     far_time=np.int64,  # of the next far event or flow start
+    longest_near=np.int64,  # ns from a near event's creation on
     near_count=np.int64,
     far_count=np.int64,
     created=np.int64,  # far events so far: their order at equal times
@@ -185,10 +186,11 @@ class State(NamedTuple):
     Attributes:
       clock: CLOCK (1,).
       wheel: SLOT (slot,), the near events of each ns ahead. A near event is the number of a port,
-        whose transmission ends, or the number of ports plus that of a packet, which arrives.
+        whose transmission ends; or, counted on, of a flow whose pacer has a tick; or of a packet
+        that arrives.
       occupied: uint64 (slot / 64,), a bit for each slot that has events.
       occupied_words: uint64 (slot / 4096,), a bit for each word of these that is not 0.
-      follower: uint32 (port + packet,), the event after each in its slot.
+      follower: uint32 (port + flow + packet,), the event after each in its slot.
       heap, ring: EVENT, far events; the ring, of 2**i places, has those that come in the order of
         their creation.
       starts: uint32 (flow,), flows in the order of their start.

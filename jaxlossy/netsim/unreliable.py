@@ -10,10 +10,12 @@ Every packet leaves once, on its time. What comes after depends on the transport
   order, so one is missing if it left before another that was acknowledged; or, at the end, when a
   timeout has passed.
 
-With rate control, a node's gaps follow the losses that it sees. Whenever 32 packets more have been
-acknowledged or found missing, over all of its flows: if more than half of the allowed loss is
-missing, the rate is multiplied by 1 - loss / 2, otherwise a 32nd of the full rate is added. It
-stays between a 16th of the full rate and all of it, and lasts from one message to the next.
+With rate control, the rate of all that a node sends follows the loss that it sees. Whenever 32
+packets more have been acknowledged or found missing, the rate grows by a 16th of the full one and
+is multiplied by 1 - excess / 2, where excess is by how much the part that is missing is above what
+is allowed. So it settles at the full rate up to an excess of 1/8, and at 1 / (8 excess) of it
+above; at a quarter at least, since not all loss is of the sender's own making. It lasts from one
+message to the next.
 """
 
 import numpy as np
@@ -37,7 +39,7 @@ from jaxlossy.netsim.senders import (
 from jaxlossy.netsim.state import ACKED, DATA, NONE, return_block, take_block
 
 _SAMPLE = 32  # packets between two decisions about the rate
-_SLOWEST = 1 / 16
+_SLOWEST = 1 / 4
 
 
 @inlined
@@ -125,7 +127,9 @@ def _send_one(s, f):
         flow.next += 1
     else:
         segment = _missing(s, f)
-        if segment == NONE:
+        if segment == NONE:  # all are on their way; the timer says when not to believe it any more
+            if flow.timer == NONE:
+                arm(s, f, now + flow.timeout)
             return
         flow.resend = (segment + 1) % flow.count
     if transport.feedback:
@@ -190,10 +194,8 @@ def _judge(s, f):
             host.lost += 1
         flow.judged += 1
     if host.observed >= _SAMPLE:
-        loss = host.lost / host.observed
-        if loss > s.transports[flow.transport].loss / 2:
-            host.rate = max(_SLOWEST, host.rate * (1.0 - loss / 2))
-        else:
-            host.rate = min(1.0, host.rate + 1.0 / 32)
+        excess = max(0.0, host.lost / host.observed - s.transports[flow.transport].loss)
+        rate = (host.rate + 1.0 / 16) * (1.0 - excess / 2)
+        host.rate = max(_SLOWEST, min(1.0, rate))
         host.observed = 0
         host.lost = 0
