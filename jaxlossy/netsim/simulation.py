@@ -111,11 +111,11 @@ def advance(s: State, events: int) -> tuple[State, int]:
         reason = engine.run(s, until - s.clock[0]["events"])
         if reason in (engine.FINISHED, engine.PAUSED):
             return s, reason
-        window = int(s.flows["window"].max(initial=0)) // MSS
+        room = 16 + 2 * int(s.flows["window"].max(initial=0)) // MSS
         if reason == engine.NEEDS_PACKETS:
-            s = grown(s, packets=2 * window)
+            s = grown(s, packets=room)
         elif reason == engine.NEEDS_EVENTS:
-            s = grown(s, events=2 * window)
+            s = grown(s, events=room)
         else:
             s = grown(s, segments=2 * int(s.flows["count"].max()))
 

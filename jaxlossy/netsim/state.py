@@ -246,7 +246,7 @@ def grown(s: State, *, packets: int = 0, events: int = 0, segments: int = 0) -> 
         s.clock[0]["ring_first"] = 0
         s = s._replace(
             heap=_longer(s.heap, len(s.heap) + max(events, len(s.heap))),
-            ring=_longer(ring, len(ring) + max(events, len(ring))),
+            ring=_longer(ring, 1 << (len(ring) + max(events, len(ring)) - 1).bit_length()),
         )
     if segments:
         new = len(s.log) + max(segments, len(s.log))
