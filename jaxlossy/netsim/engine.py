@@ -7,7 +7,6 @@ from jaxlossy.netsim.events import (
     drop_far,
     drop_near,
     find_far_time,
-    near_time,
     next_near,
     ring_is_next,
 )
@@ -31,13 +30,12 @@ def run(s, events):
     first_packet = ports + len(s.flows)  # among near events
     last = clock.events + events
     find_far_time(s)
-    time = clock.now
     while True:
         if clock.events == last:
             return PAUSED
         if clock.far_count + 4 > len(s.heap):
             return NEEDS_EVENTS
-        time = near_time(s, time)
+        time = min(clock.near_time, clock.far_time)
         if time > clock.until:
             return FINISHED
         clock.now = time

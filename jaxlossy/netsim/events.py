@@ -43,6 +43,7 @@ def add_near(s, delay, event):
         return
     slot = np.uint32((clock.now + delay) & (len(s.wheel) - 1))
     queue = s.wheel[slot]
+    clock.near_time = min(clock.near_time, clock.now + delay)
     s.follower[event] = NIL
     if queue.first == NIL:
         queue.first = event
@@ -56,12 +57,34 @@ def add_near(s, delay, event):
 
 
 @inlined
-def near_time(s, time):
-    """When, from a time on, the next near event is, or the next far one if that is not later."""
+def next_near(s):
+    """The first event of this ns, or NIL."""
+    return s.wheel[np.uint32(s.clock[0].now & (len(s.wheel) - 1))].first
+
+
+@inlined
+def drop_near(s):
+    """Takes the first event of this ns off the wheel, and finds out when the next one is.
+
+    Which can be done while the event is handled: what that adds is at most earlier.
+    """
     clock = s.clock[0]
-    if clock.near_count == 0:
-        return clock.far_time
-    time &= ~63  # what is behind in this word has been taken off, and a turn later is not there yet
+    clock.near_count -= 1
+    slot = np.uint32(clock.now & (len(s.wheel) - 1))
+    queue = s.wheel[slot]
+    queue.first = s.follower[queue.first]
+    if queue.first != NIL:
+        return
+    word = slot >> np.uint32(6)
+    s.occupied[word] &= ~(np.uint64(1) << np.uint64(slot & 63))
+    empty = np.uint64(s.occupied[word] == 0)
+    s.occupied_words[word >> np.uint32(6)] &= ~(empty << np.uint64(word & 63))
+    clock.near_time = _find_near_time(s) if clock.near_count else NEVER
+
+
+@inlined
+def _find_near_time(s):
+    time = s.clock[0].now & ~63  # what was before in this word is gone, and its next turn far ahead
     mask = len(s.occupied) - 1
     word = np.uint32((time >> 6) & mask)
     words = s.occupied_words[word >> np.uint32(6)] >> np.uint64(word & 63)
@@ -73,28 +96,7 @@ def near_time(s, time):
         step = 64
     ahead = lowest_bit(words)
     bits = s.occupied[np.uint32((word + ahead) & mask)]
-    return min(time + 64 * ahead + lowest_bit(bits), clock.far_time)
-
-
-@inlined
-def next_near(s):
-    """The first event of this ns, or NIL."""
-    return s.wheel[np.uint32(s.clock[0].now & (len(s.wheel) - 1))].first
-
-
-@inlined
-def drop_near(s):
-    """Takes the first event of this ns off the wheel."""
-    clock = s.clock[0]
-    slot = np.uint32(clock.now & (len(s.wheel) - 1))
-    queue = s.wheel[slot]
-    queue.first = s.follower[queue.first]
-    if queue.first == NIL:
-        word = slot >> np.uint32(6)
-        s.occupied[word] &= ~(np.uint64(1) << np.uint64(slot & 63))
-        empty = np.uint64(s.occupied[word] == 0)
-        s.occupied_words[word >> np.uint32(6)] &= ~(empty << np.uint64(word & 63))
-    clock.near_count -= 1
+    return time + 64 * ahead + lowest_bit(bits)
 
 
 @inlined

@@ -168,6 +168,7 @@ def initial(scenario: Scenario, *, packets: int = 1024, events: int = 1024) -> S
     clock["stop_when_complete"] = reliable.any() and reliable.sum() == running.sum()
     clock["free_count"] = packets
     clock["outbox_first"] = NIL
+    clock["near_time"] = state.NEVER
 
     store = np.zeros(packets, state.PACKET)
     store["next"] = np.append(np.arange(1, packets), NIL)

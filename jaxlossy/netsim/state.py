@@ -36,6 +36,7 @@ CLOCK = _record(
     far_time=np.int64,  # of the next far event or flow start
     longest_near=np.int64,  # ns from a near event's creation on
     near_count=np.int64,
+    near_time=np.int64,  # of the next near event
     far_count=np.int64,
     created=np.int64,  # far events so far: their order at equal times
     ring_first=np.int64,
