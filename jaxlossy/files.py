@@ -29,6 +29,18 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def named_file(field: str, name: str) -> Path:
+    """A file that can be written, in a directory that is made if need be.
+
+    Raises:
+      ConfigError: it names a directory, or one that can not be written to.
+    """
+    path = Path(name)
+    if not path.name or path.is_dir():
+        raise ConfigError(field, name, "the name of a file")
+    return writable_directory(field, path.parent) / path.name
+
+
 def writable_directory(field: str, path: str | os.PathLike[str]) -> Path:
     """Makes the directory and tries it.
 

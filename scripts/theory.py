@@ -7,7 +7,6 @@ compared with the theory's predictions.
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from absl import app, flags, logging
 
 import jaxlossy
 from jaxlossy import measure, theory
-from jaxlossy.files import replacing, writable_directory
+from jaxlossy.files import named_file, replacing, writable_directory
 
 _WORKERS = flags.DEFINE_list("workers", ["2", "3", "4", "8", "16", "32"], "Numbers of workers.")
 _SERVERS = flags.DEFINE_list("servers", ["1"], "Numbers of servers.")
@@ -40,7 +39,7 @@ def main(argv: list[str]) -> None:
         workers, servers = _numbers(_WORKERS, int), _numbers(_SERVERS, int)
         p = _numbers(_DROP_PROBABILITY, float)
         if _CSV.value is not None:
-            files.append(_file("csv", _CSV.value))
+            files.append(named_file("csv", _CSV.value))
         if _WORKDIR.value is not None:
             workdir = writable_directory("workdir", _WORKDIR.value)
             files.append(workdir / "theory.csv")
@@ -66,13 +65,6 @@ def _numbers(flag: Any, kind: type) -> list[Any]:
     except ValueError:
         what = "integers" if kind is int else "numbers"
         raise jaxlossy.ConfigError(flag.name, ",".join(flag.value), what) from None
-
-
-def _file(field: str, name: str) -> Path:
-    path = Path(name)
-    if not path.name or path.is_dir():
-        raise jaxlossy.ConfigError(field, name, "the name of a file")
-    return writable_directory(field, path.parent) / path.name
 
 
 def _text(table: Any) -> str:

@@ -1,0 +1,52 @@
+"""How the simulator is compiled, and where compiled code is kept.
+
+Small functions are inlined into one loop, which numba compiles on first use and keeps on disk,
+beside JAX's compiled programs. numba notices changes of one file only, so that the directory is
+named after the content of all files that have compiled functions.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core import config
+
+# Without reference counts: arrays are never made inside the loop, and it runs without the GIL.
+_OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
+
+
+def inlined(function: Callable[..., Any]) -> Any:
+    """Compiles a function into whatever compiled function calls it."""
+    return numba.njit(forceinline=True, **_OPTIONS)(function)
+
+
+def called(function: Callable[..., Any]) -> Any:
+    """Compiles a function that is large and called rarely, once."""
+    return numba.njit(**_OPTIONS)(function)
+
+
+def entry(function: Callable[..., Any]) -> Any:
+    """Compiles a function that Python calls, and keeps the outcome on disk where it may write."""
+    settings = vars(config)
+    before = settings["CACHE_DIR"]
+    settings["CACHE_DIR"] = str(cache_directory())
+    try:
+        return numba.njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # no directory that can be written to
+        return numba.njit(**_OPTIONS)(function)
+    finally:
+        settings["CACHE_DIR"] = before
+
+
+def cache_directory() -> Path:
+    """In NUMBA_CACHE_DIR, else with JAX's compilation cache, else in ~/.cache/jaxlossy."""
+    base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    content = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        if b"netsim.jit" in file.read_bytes():
+            content.update(file.read_bytes())
+    directory = Path(base or os.path.expanduser("~/.cache/jaxlossy"))
+    return directory / f"netsim-{content.hexdigest()[:16]}"
