@@ -38,6 +38,6 @@ from jaxlossy.trace import save_traces as save_traces
 
 
 def __getattr__(name: str):
-    if name == "figures":  # on first use: matplotlib is slow to import
-        return importlib.import_module("jaxlossy.figures")
+    if name in ("figures", "netsim"):  # on first use: matplotlib and numba are slow to import
+        return importlib.import_module(f"jaxlossy.{name}")
     raise AttributeError(f"module 'jaxlossy' has no attribute {name!r}")

@@ -30,15 +30,15 @@ def called(function: Callable[..., Any]) -> Any:
 
 def entry(function: Callable[..., Any]) -> Any:
     """Compiles a function that Python calls, and keeps the outcome on disk where it may write."""
-    settings = vars(config)
-    before = settings["CACHE_DIR"]
-    settings["CACHE_DIR"] = str(cache_directory())
+    settings: Any = config  # where a function is cached is settled when it is decorated
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = str(cache_directory())
     try:
         return numba.njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # no directory that can be written to
         return numba.njit(**_OPTIONS)(function)
     finally:
-        settings["CACHE_DIR"] = before
+        settings.CACHE_DIR = before
 
 
 def cache_directory() -> Path:
