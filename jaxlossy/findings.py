@@ -34,7 +34,7 @@ class Claim(NamedTuple):
 # What the paper's words are taken to mean. Its figures are curves without numbers, so these are
 # ours. First, the test accuracy lost to packet loss, as a fraction: 0.01 is one percentage point,
 # about what can be told apart on a curve from 0 to 100%. Less than a quarter of a point is no
-# difference: it is an example of the digits' 360 for testing.
+# difference: it is less than one of the digits' 360 test examples.
 AS_WITHOUT = Claim("as without loss", -math.inf, 0.01)
 ALMOST = Claim("almost as without loss", -math.inf, 0.02)
 SLIGHTLY = Claim("slightly worse", 0.0025, 0.05)

@@ -32,7 +32,7 @@ from jaxlossy.findings import (
 )
 from jaxlossy.summaries import Frame, Series
 
-GROWTHS = {"together": "n = N = S grows", "servers": "S alone grows"}
+#: What is fixed while servers grow, and how a packet's loss is a message's.
 LOSSES = {
     "message": "a message is lost with p = {p:g}",
     "packet": "a message is lost with any of its packets, each with p = {p:g}",
@@ -71,7 +71,12 @@ class Study:
         return self.packet_drop_probability if loss == "packet" else self.drop_probability
 
     def cell(self, growth: str, loss: str) -> list[dict[str, Any]]:
-        """The config fields of one question, a point for each number of servers."""
+        """The config fields of one question, a point for each number of servers.
+
+        Args:
+          growth: 'together': n = N = S grows; 'servers': S alone does.
+          loss: one of ``LOSSES``.
+        """
         if growth == "together":
             sizes = [(n, n) for n in self.servers]
         else:

@@ -42,9 +42,8 @@ Finding (c) is one of four questions with different answers: servers can grow to
 workers or alone, and what stays fixed can be the drop probability of a message or of a packet,
 where longer messages are lost more often. The claims here are not the paper's; they are what theory
 derives from squared distances. For these S alone changes nothing where p of a message is fixed. The
-test loss is no squared distance: with few servers many parameters are kicked at once by the same
-loss, in directions that matter more than their squares add up to, so there may be an influence of S
-that the theory does not have.
+test loss is no such distance: its curvature couples parameters, so that it matters how many of them
+one lost message holds back together. Where S alone has an influence on it, theory is silent.
 
 ![Influence of loss against the number of servers](figures/influence.png)
 """
