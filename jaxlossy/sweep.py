@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from jaxlossy import checkpoint, memory, processes, program, results, train, tuning
+from jaxlossy import checkpoint, memory, processes, program, results, trace, train, tuning
 from jaxlossy import data as data_lib
 from jaxlossy import devices as devices_lib
 from jaxlossy.config import FIELDS, Config
@@ -140,6 +140,8 @@ def _prepare(
             configs[index] = member
     if objects["data"] is not None:
         given["data_digest"] = _digest(objects["data"])
+    for file in sorted({config.trace for config in configs if config.channel == "trace"}):
+        given[f"digest of {file}"] = trace.digest(trace.load_traces(file))
     attributes = {
         "identity": results.identity(configs, given, [group.problem.layout for group in groups]),
         "swept": json.dumps(swept),

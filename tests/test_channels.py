@@ -14,6 +14,7 @@ from jaxlossy.channel import bernoulli, gilbert_elliott, recorded, transmit
 from jaxlossy.config import make_config, stack_configs
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import make_groups
+from jaxlossy.sweep import _prepare
 from jaxlossy.trace import Trace, load_traces, save_traces
 
 
@@ -176,6 +177,20 @@ def test_a_sweep_plays_traces_back_by_name_or_as_an_object(tmp_path):
             expected = trace.up[iterations][:, crossed].mean()
             found = named["uplink_delivered"].values[index, segment]
             np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_another_trace_in_the_same_file_makes_another_sweep(tmp_path):
+    first, second = _random_traces()
+    config = {**SMALL, "placement": "fixed", "servers": 2, "channel": "trace"}
+    objects = dict.fromkeys(("model", "loss", "optimizer", "channel", "aggregation"))
+    identities = []
+    for trace in (first, first, second):
+        save_traces(tmp_path / "traces.nc", trace)
+        given = {**config, "trace": str(tmp_path / "traces.nc")}
+        objects["data"] = small_data()
+        *_, attributes = _prepare(given, objects, None, jax.devices(), 1, None)
+        identities.append(attributes["identity"])
+    assert identities[0] == identities[1] != identities[2]
 
 
 def test_a_trace_is_played_back_bit_by_bit_in_every_config_of_a_batch():
