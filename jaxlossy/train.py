@@ -60,7 +60,7 @@ class State:
     statistics: Any
 
 
-class Trace(NamedTuple):
+class Report(NamedTuple):
     """What a step reports: the workers' mean batch loss before it, and packets on the wire."""
 
     train_loss: jax.Array
@@ -142,7 +142,7 @@ def step(
     state: State,
     examples: Examples,
     shards: Int[Array, "worker examples"],
-) -> tuple[State, Trace]:
+) -> tuple[State, Report]:
     """One round: local optimizer steps, losses drawn, aggregation."""
     layout, optimizer = problem.layout, problem.optimizer(config)
     rule = problem.aggregation(config)
@@ -187,7 +187,7 @@ def step(
         payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), delivered)
         replicas, optimizer_state = update(state.replicas, state.optimizer, layout.unpack(payload))
     state = State(state.step + 1, replicas, optimizer_state, channel_state, rule_state, statistics)
-    return state, Trace(loss, channel_lib.traffic(assignment, delivered))
+    return state, Report(loss, channel_lib.traffic(assignment, delivered))
 
 
 def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, jax.Array]:
@@ -236,24 +236,24 @@ def segment(
     state: State,
     examples: Examples,
     shards: Int[Array, "worker examples"],
-) -> tuple[State, tuple[Trace, dict[str, jax.Array]]]:
-    """`eval_every` steps and an evaluation; the trace has a leading step axis."""
+) -> tuple[State, tuple[Report, dict[str, jax.Array]]]:
+    """`eval_every` steps and an evaluation; the report has a leading step axis."""
     with jax.default_matmul_precision(config.matmul_precision):
-        state, trace = jax.lax.scan(
+        state, report = jax.lax.scan(
             lambda state, _: step(problem, config, state, examples, shards),
             state,
             length=config.eval_every,
         )
-        return state, (trace, evaluate(problem, state, examples))
+        return state, (report, evaluate(problem, state, examples))
 
 
 def metrics(
-    problem: Problem, trace: Trace, evaluation: dict[str, jax.Array]
+    problem: Problem, report: Report, evaluation: dict[str, jax.Array]
 ) -> dict[str, np.ndarray]:
     """A segment's output as the numbers that results have, on the host.
 
     Args:
-      trace: with the step axis last; any axes before it.
+      report: with the step axis last; any axes before it.
       evaluation: with the same axes, without the step axis.
 
     Returns:
@@ -261,7 +261,7 @@ def metrics(
       uplink_delivered and downlink_delivered (fractions of what crossed the network, NaN where
       nothing did), parameters_sent and bytes_sent (all workers and servers, in this segment).
     """
-    host: Any = jax.tree.map(np.asarray, trace)
+    host: Any = jax.tree.map(np.asarray, report)
     layout = problem.layout
     sent = jax.tree.map(lambda counts: counts.sum(axis=-1, dtype=np.int64), host.traffic)
     num_packets = sent.sent_up + sent.sent_down
