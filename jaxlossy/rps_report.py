@@ -139,7 +139,7 @@ def _report(
         if letter == "b":
             parts += ["### (a) and (b) side by side", _accuracy_table(lost), *accuracy]
     others = numbers[(numbers["quantity"] == "ratio of influences") & (numbers["finding"] == "")]
-    parts.append(QUESTIONS + "\n" + _items(others["sentence"]) + "\n" + _slow_down(study))
+    parts.append(QUESTIONS + "\n" + _items(others["sentence"]) + "\n\n" + _slow_down(study))
     parts.append(LARGE)
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
@@ -158,21 +158,19 @@ def _items(sentences: Any) -> str:
 
 
 def _summary(numbers: Frame) -> str:
-    """One line for each finding: for how many settings each of its claims holds."""
+    """A few lines for each finding: in how many settings each of its claims holds."""
     lines = []
     for letter, title in TITLES.items():
         rows = numbers[numbers["finding"] == letter]
         verdicts = set(rows["verdict"])
         overall = verdicts.pop() if len(verdicts) == 1 else "in part"
-        counts = [
-            f'"{claim}" '
-            + ", ".join(
-                f"{verdict} in {count} of {len(part)}" for verdict, count in Counter(part).items()
-            )
-            for claim, part in rows.groupby("claim", sort=False)["verdict"]
-        ]
-        lines.append(f"({letter}) {title}: **{overall}** here ({'; '.join(counts)}).")
-    return _items(lines)
+        lines.append(f"- ({letter}) {title}: **{overall}** here.")
+        claims = rows.groupby(["claim", "drop_probability"], sort=False, dropna=False)
+        for (claim, p), part in claims["verdict"]:
+            counts = (f"{v} in {count} of {len(part)}" for v, count in Counter(part).most_common())
+            where = "" if pd.isna(p) else f" at {p:.0%}"
+            lines.append(f'  - "{claim}"{where}: {", ".join(counts)}')
+    return "\n".join(lines)
 
 
 def _accuracy_table(lost: Frame) -> str:

@@ -75,9 +75,10 @@ def test_the_report_is_whole(written):
 def test_the_report_says_in_short_what_holds(written):
     text = (written[0] / "report.md").read_text()
     short = text.split("## In short")[1].split("##")[0]
-    assert '**holds** here ("as without loss" holds in 4 of 4;' in short
-    assert '**holds** here ("visibly worse" holds in 16 of 16).' in short
-    assert "(c) The influence of loss diminishes as n = N = S grows: **holds** here" in short
+    assert "slightly worse at 20%: **holds** here.\n" in short
+    assert '\n  - "as without loss" at 1%: holds in 4 of 4\n' in short
+    assert '\n  - "visibly worse" at 1%: holds in 4 of 4\n' in short
+    assert "(c) The influence of loss diminishes as n = N = S grows: **holds** here." in short
 
 
 def test_the_table_has_the_numbers_of_the_file(written):
