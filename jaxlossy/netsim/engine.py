@@ -13,7 +13,7 @@ from jaxlossy.netsim.events import (
 from jaxlossy.netsim.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
 from jaxlossy.netsim.senders import TICK
-from jaxlossy.netsim.state import MSS, NIL, NONE, release_packet, size_class
+from jaxlossy.netsim.state import DATA, MSS, NIL, NONE, release_packet, size_class
 
 #: Why `run` came back.
 FINISHED, PAUSED, NEEDS_PACKETS, NEEDS_EVENTS, NEEDS_SEGMENTS = range(5)
@@ -62,7 +62,10 @@ def run(s, events):
         if event == NIL or (
             event >= first_packet and s.routes[np.uint32(s.packets[p].place + 1)] == NIL
         ):
-            store = _lacks(s, flow if event == NIL else s.packets[p].flow, starting)
+            if event == NIL:
+                store = _lacks(s, flow, True, starting)
+            else:
+                store = _lacks(s, s.packets[p].flow, s.packets[p].kind != DATA, False)
             if store != FINISHED:
                 return store
 
@@ -125,10 +128,12 @@ def _flow_starts(s):
 
 
 @inlined
-def _lacks(s, f, starting):
+def _lacks(s, f, sender, starting):
     """Which store is too small for all that an event of a flow may add to it."""
     clock, flow = s.clock[0], s.flows[f]
-    need = 8 + 2 * (np.int64(flow.window) // MSS)  # a window of new packets, and their timers
+    need = 8
+    if sender:
+        need += 2 * (np.int64(flow.window) // MSS)  # a window of new packets, and their timers
     if clock.free_count < need:
         return NEEDS_PACKETS
     if clock.far_count + need > len(s.heap) or clock.ring_count + need > len(s.ring):
