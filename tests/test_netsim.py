@@ -17,6 +17,7 @@ from jaxlossy.netsim import (
     dctcp,
     engine,
     gap,
+    jit,
     paced,
     reference,
     round_robin,
@@ -150,6 +151,20 @@ def test_long_delays_go_through_the_heap():
     np.testing.assert_array_equal(
         completion(10**6) - completion(100), trips * (10**6 - 100) * np.ones(3)
     )
+
+
+def add_one(numbers):
+    return numbers[0] + 1
+
+
+def test_compiled_code_is_kept_where_that_is_possible(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "new"))
+    assert jit.entry(add_one)(np.ones(1)) == 2
+    assert [file.suffix for file in tmp_path.glob("new/netsim-*/*/*.nbi")] == [".nbi"]
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))
+    assert jit.entry(add_one)(np.ones(1)) == 2
 
 
 def test_a_flow_of_nothing_is_complete_at_once():

@@ -9,11 +9,12 @@ from jaxlossy.netsim.events import (
     find_far_time,
     next_near,
     ring_is_next,
+    unload,
 )
 from jaxlossy.netsim.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
 from jaxlossy.netsim.senders import TICK
-from jaxlossy.netsim.state import MSS, NIL, NONE, release_packet, size_class
+from jaxlossy.netsim.state import DATA, MSS, NIL, NONE, release_packet, size_class
 
 #: Why `run` came back.
 FINISHED, PAUSED, NEEDS_PACKETS, NEEDS_EVENTS, NEEDS_SEGMENTS = range(5)
@@ -39,80 +40,75 @@ def run(s, events):
         if time > clock.until:
             return FINISHED
         clock.now = time
-        far, from_ring = time == clock.far_time, False
-        flow, number, event = NIL, NONE, NIL
-        if not far:
+        p, flow, number = NIL, NIL, NONE  # a packet that has come to its end, or what a flow does
+        is_near = time < clock.far_time
+        from_ring = False
+        if is_near:
             event = next_near(s)
+            if event < ports:
+                clock.events += 1
+                drop_near(s)
+                finish(s, event)
+                continue
+            if event < first_packet:
+                flow, number = np.uint32(event - ports), np.int64(TICK)
+            else:
+                p = np.uint32(event - first_packet)
+                packet = s.packets[p]
+                if s.routes[np.uint32(packet.place + 1)] != NIL:
+                    clock.events += 1
+                    drop_near(s)
+                    packet.place += 1
+                    enter(s, p)
+                    continue
+                flow = packet.flow
         elif _flow_starts(s):
             flow = s.starts[clock.started]
         else:
             from_ring = ring_is_next(s)
-            if from_ring:
-                flow, number = s.ring[clock.ring_first].flow, s.ring[clock.ring_first].number
-            else:
-                flow, number = s.heap[0].flow, s.heap[0].number
-            if flow == NIL:  # a near event from beyond the wheel
-                event = np.uint32(number)
-        starting = flow != NIL and number == NONE
+            ahead = s.ring[np.uint32(clock.ring_first)] if from_ring else s.heap[0]
+            flow, number = ahead.flow, np.int64(ahead.number)
+            if flow == NIL:
+                unload(s)
+                find_far_time(s)
+                continue
 
-        # Whether there is room for whatever the event may lead to.
-        p = np.uint32(event - first_packet)  # if a packet arrives
-        if event != NIL and ports <= event < first_packet:
-            flow, number, event = np.uint32(event - ports), np.int64(TICK), NIL
-        if event == NIL or (
-            event >= first_packet and s.routes[np.uint32(s.packets[p].place + 1)] == NIL
-        ):
-            store = _lacks(s, flow if event == NIL else s.packets[p].flow, starting)
-            if store != FINISHED:
-                return store
-
+        store = _lacks(s, flow, p, is_near or number != NONE)
+        if store != FINISHED:
+            return store
         clock.events += 1
-        if not far:
+        if is_near:
             drop_near(s)
-        elif starting:
-            clock.started += 1
-            find_far_time(s)
         else:
-            drop_far(s, from_ring)
+            if number != NONE:
+                drop_far(s, from_ring)
+            else:
+                clock.started += 1
             find_far_time(s)
 
-        leaving = NIL  # packets that enter a port now
-        if event == NIL:
-            is_reliable = s.transports[s.flows[flow].transport].reliable
-            if starting:
-                if is_reliable:
-                    reliable.start(s, flow)
-                else:
-                    unreliable.start(s, flow)
-            elif is_reliable:
-                reliable.expire(s, flow, number)
+        is_reliable = s.transports[s.flows[flow].transport].reliable
+        if p != NIL:
+            clock.arrived += 1
+            s.flows[flow].arrived += 1
+            if is_reliable:
+                reliable.receive(s, p)
             else:
-                unreliable.expire(s, flow, number)
-        elif event < ports:
-            finish(s, event)
+                unreliable.receive(s, p)
+            release_packet(s, p)
+            if clock.unfinished == 0 and clock.stop_when_complete:
+                return FINISHED
+        elif number == NONE:
+            if is_reliable:
+                reliable.start(s, flow)
+            else:
+                unreliable.start(s, flow)
+        elif is_reliable:
+            reliable.expire(s, flow, number)
         else:
-            packet = s.packets[p]
-            packet.place += 1
-            if s.routes[packet.place] != NIL:
-                packet.next = NIL
-                leaving = p
-            else:
-                clock.arrived += 1
-                s.flows[packet.flow].arrived += 1
-                if s.transports[s.flows[packet.flow].transport].reliable:
-                    reliable.receive(s, p)
-                    if clock.unfinished == 0 and clock.stop_when_complete:
-                        release_packet(s, p)
-                        return FINISHED
-                else:
-                    unreliable.receive(s, p)
-                release_packet(s, p)
-        if leaving == NIL:
-            leaving = clock.outbox_first
-            clock.outbox_first = NIL
-        while leaving != NIL:
-            p = leaving
-            leaving = s.packets[p].next
+            unreliable.expire(s, flow, number)
+        while clock.outbox_first != NIL:
+            p = clock.outbox_first
+            clock.outbox_first = s.packets[p].next
             enter(s, p)
 
 
@@ -125,15 +121,17 @@ def _flow_starts(s):
 
 
 @inlined
-def _lacks(s, f, starting):
+def _lacks(s, f, p, started):
     """Which store is too small for all that an event of a flow may add to it."""
     clock, flow = s.clock[0], s.flows[f]
-    need = 8 + 2 * (np.int64(flow.window) // MSS)  # a window of new packets, and their timers
+    need = 8
+    if p == NIL or s.packets[p].kind != DATA:
+        need += 2 * (np.int64(flow.window) // MSS)  # a window of new packets, and their timers
     if clock.free_count < need:
         return NEEDS_PACKETS
     if clock.far_count + need > len(s.heap) or clock.ring_count + need > len(s.ring):
         return NEEDS_EVENTS
-    if starting:
+    if not started:
         i = size_class(flow.count)
         if s.free_blocks[i] == NONE and clock.blocks_end + (1 << i) > len(s.log):
             return NEEDS_SEGMENTS

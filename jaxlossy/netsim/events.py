@@ -47,13 +47,18 @@ def add_near(s, delay, event):
     s.follower[event] = NIL
     if queue.first == NIL:
         queue.first = event
-        word = slot >> np.uint32(6)
-        s.occupied[word] |= np.uint64(1) << np.uint64(slot & 63)
-        s.occupied_words[word >> np.uint32(6)] |= np.uint64(1) << np.uint64(word & 63)
+        _mark(s, slot)
     else:
         s.follower[queue.last] = event
     queue.last = event
     clock.near_count += 1
+
+
+@inlined
+def _mark(s, slot):
+    word = slot >> np.uint32(6)
+    s.occupied[word] |= np.uint64(1) << np.uint64(slot & 63)
+    s.occupied_words[word >> np.uint32(6)] |= np.uint64(1) << np.uint64(word & 63)
 
 
 @inlined
@@ -176,6 +181,32 @@ def drop_far(s, from_ring):
         heap[i] = heap[below]
         i = below
     heap[i] = heap[size]
+
+
+@inlined
+def unload(s):
+    """Moves the near events of this ns that were beyond the wheel to the front of their slot."""
+    clock = s.clock[0]
+    slot = np.uint32(clock.now & (len(s.wheel) - 1))
+    queue = s.wheel[slot]
+    first, rest_first, rest_last = NIL, queue.first, queue.last
+    if first == rest_first:
+        _mark(s, slot)
+    while clock.far_count and s.heap[0].time == clock.now:  # older ones have been dropped
+        event = np.uint32(s.heap[0].number)
+        drop_far(s, False)
+        clock.near_count += 1
+        s.follower[event] = NIL
+        if first == NIL:
+            first = event
+            queue.first = event
+        else:
+            s.follower[queue.last] = event
+        queue.last = event
+    if rest_first != NIL:
+        s.follower[queue.last] = rest_first
+        queue.last = rest_last
+    clock.near_time = clock.now
 
 
 @inlined

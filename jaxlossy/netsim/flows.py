@@ -6,8 +6,10 @@ import numpy as np
 
 from jaxlossy.errors import ConfigError
 
-#: A flow's bytes and packets are counted in 40 and 31 bits.
-MAX_SIZE = 2**40
+#: Bytes of a flow. The simulation remembers 13 bytes of each packet of the flows under way.
+MAX_SIZE = 2**36
+#: ns at which flows may start; sums of a few such times are still 64-bit integers.
+MAX_TIME = 2**60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +46,9 @@ class Flows:
       data_path, ack_path: the way of the data, and that of what the receiver sends back.
 
     Raises:
-      ConfigError: arrays of other lengths than the flows', a flow to itself, a negative start, a
-        size that is negative or above `MAX_SIZE`, a kind of traffic without a name.
+      ConfigError: arrays of other lengths than the flows', a flow to itself, a start that is
+        negative or above `MAX_TIME`, a size that is negative or above `MAX_SIZE`, a kind of traffic
+        without a name.
     """
 
     start_ns: np.ndarray
@@ -70,8 +73,9 @@ class Flows:
             paths = len(getattr(self, name).offsets) - 1
             if paths != count:
                 raise ConfigError(name, paths, f"one path for each of {count} flows")
-        for flow in np.flatnonzero(self.start_ns < 0)[:1]:
-            raise ConfigError(f"start_ns[{flow}]", int(self.start_ns[flow]), "an integer >= 0")
+        for flow in np.flatnonzero((self.start_ns < 0) | (self.start_ns > MAX_TIME))[:1]:
+            allowed = f"an integer in [0, {MAX_TIME}]"
+            raise ConfigError(f"start_ns[{flow}]", int(self.start_ns[flow]), allowed)
         for flow in np.flatnonzero(self.source == self.destination)[:1]:
             raise ConfigError(f"destination[{flow}]", int(self.source[flow]), "another node")
         for flow in np.flatnonzero((self.size < 0) | (self.size > MAX_SIZE))[:1]:

@@ -14,6 +14,9 @@ from typing import Any
 import numba
 from numba.core import config
 
+from jaxlossy.errors import ConfigError
+from jaxlossy.files import writable_directory
+
 # Without reference counts: arrays are never made inside the loop, and it runs without the GIL.
 _OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"}
 
@@ -23,20 +26,17 @@ def inlined(function: Callable[..., Any]) -> Any:
     return numba.njit(forceinline=True, **_OPTIONS)(function)
 
 
-def called(function: Callable[..., Any]) -> Any:
-    """Compiles a function that is large and called rarely, once."""
-    return numba.njit(**_OPTIONS)(function)
-
-
 def entry(function: Callable[..., Any]) -> Any:
     """Compiles a function that Python calls, and keeps the outcome on disk where it may write."""
+    try:
+        directory = writable_directory("NUMBA_CACHE_DIR", cache_directory())
+    except ConfigError:  # numba would take __pycache__, and not notice changes in other files
+        return numba.njit(**_OPTIONS)(function)
     settings: Any = config  # where a function is cached is settled when it is decorated
     before = settings.CACHE_DIR
-    settings.CACHE_DIR = str(cache_directory())
+    settings.CACHE_DIR = str(directory)
     try:
         return numba.njit(cache=True, **_OPTIONS)(function)
-    except RuntimeError:  # no directory that can be written to
-        return numba.njit(**_OPTIONS)(function)
     finally:
         settings.CACHE_DIR = before
 

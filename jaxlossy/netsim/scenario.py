@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxlossy.errors import ConfigError
 from jaxlossy.netsim import transports
-from jaxlossy.netsim.flows import MAX_SIZE, Flows, Paths
+from jaxlossy.netsim.flows import MAX_SIZE, MAX_TIME, Flows, Paths
 from jaxlossy.netsim.network import MAX_INDEX, Network
 from jaxlossy.netsim.ports import Discipline
 from jaxlossy.netsim.simulation import Scenario
@@ -25,7 +25,6 @@ from jaxlossy.netsim.transports import Transport
 
 #: The kind of traffic that names of runs speak about; all other is always reliable.
 TRAINING = "train"
-_MAX_TIME = 2**60
 _RATE_BPS = {"d_star": 10**9}  # by the beginning of a folder's name; others have 10 Gbit/s
 _DELAY_NS = 20
 
@@ -155,11 +154,11 @@ def read_flows(folder: Path, network: Network) -> tuple[Flows, np.ndarray]:
     required = ("flow", "start_ns", "src", "dst", "bytes", "class", "path_data", "path_ack")
     rows, seen = [], {}
     for line, row in _rows(folder, "flows.csv", required):
-        number = _integer(line, row, "flow", 0, _MAX_TIME)
+        number = _integer(line, row, "flow", 0, MAX_TIME)
         if number in seen:
             raise ConfigError(f"{line}: flow", number, f"each number once; see {seen[number]}")
         seen[number] = line
-        start = _integer(line, row, "start_ns", 0, _MAX_TIME)
+        start = _integer(line, row, "start_ns", 0, MAX_TIME)
         source, destination = (_node(line, row, name, nodes) for name in ("src", "dst"))
         if source == destination:
             raise ConfigError(f"{line}: dst", destination, "another node than src")

@@ -100,16 +100,15 @@ SLOT = _record(first=np.uint32, last=np.uint32)
 FLOW = _record(
     # Fields that are used together are next to each other: a record is longer than a cache line.
     transport=np.uint32,
-    record=np.int64,  # where its arrivals go in `State.arrivals`; NONE: nowhere
-    start=np.int64,
-    size=np.int64,
-    block=np.int64,  # of its segments
+    count=np.int32,  # segments
     data_place=np.uint32,
     ack_place=np.uint32,
-    count=np.int32,  # segments
-    needed=np.int32,  # segments that must arrive for the flow to be complete
-    source=np.uint32,
-    distance=np.int32,  # from source to destination in the order of hosts
+    size=np.int64,
+    start=np.int64,
+    block=np.int64,  # of its segments
+    record=np.int64,  # where its arrivals go in `State.arrivals`; NONE: nowhere
+    sent=np.int64,  # packets of any kind, as in the clock
+    arrived=np.int64,
     # What the receiver knows.
     answered=np.uint8,  # it has seen the sender's call
     open=np.uint8,  # it takes data
@@ -151,11 +150,11 @@ FLOW = _record(
     heard=np.int64,  # a packet that left then has arrived
     timeouts=np.int64,
     completed_at=np.int64,  # NONE: not yet
-    # Packets of any kind, as in the clock.
-    sent=np.int64,
-    arrived=np.int64,
-    dropped=np.int64,
+    dropped=np.int64,  # packets of any kind
     data_dropped=np.int64,
+    needed=np.int32,  # segments that must arrive for the flow to be complete
+    source=np.uint32,
+    distance=np.int32,  # from source to destination in the order of hosts
 )
 
 #: One row a kind of traffic; the fields are those of `transports.Transport`.
