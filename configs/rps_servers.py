@@ -1,8 +1,8 @@
 """What more servers change about the influence of packet loss: n = N = S growing, and S alone.
 
 Both with the drop probability of a message fixed, and with that of a packet: these are different
-questions, as `jaxlossy/influence.py` explains. Small batches and a constant learning rate, so that
-training is noisy, as the theory has it; the packet size makes 64 packets.
+questions, as `jaxlossy/rps/influence.py` explains. Small batches and a constant learning rate, so
+that training is noisy, as the theory has it; the packet size makes 64 packets.
 
 python scripts/sweep.py --config=configs/rps_servers.py --workdir=runs/rps_servers
 
@@ -12,7 +12,7 @@ About two minutes on 2 CPU cores, half of it compiling a program for each number
 
 import jaxlossy
 from jaxlossy.errors import check_name
-from jaxlossy.influence import Study
+from jaxlossy.rps.influence import Study
 
 
 def get_study(form: str = "full"):

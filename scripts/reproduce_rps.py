@@ -17,8 +17,8 @@ import jax
 from absl import app, flags, logging
 
 import jaxlossy
-from jaxlossy import rps_report
 from jaxlossy.files import writable_directory
+from jaxlossy.rps import report
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Where sweeps, figures, numbers and report go.")
 _SHRINK = flags.DEFINE_bool("shrink", False, "Train a few steps of small models, to try it out.")
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
             results[name] = jaxlossy.sweep(config, workdir=workdir / name, data_dir=_DATA_DIR.value)
         study = runpy.run_path(str(CONFIGS / "rps_servers.py"))["get_study"](form)
         losses = [results["rps_digits"], results["rps_mnist1d"]]
-        numbers = rps_report.write(losses, results["rps_servers"], study, workdir)
+        numbers = report.write(losses, results["rps_servers"], study, workdir)
     except (jaxlossy.ConfigError, MemoryError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
         sys.stderr.flush()
         os._exit(130)  # a program may still be running, and JAX crashes where Python is torn down
     print("", *numbers.loc[numbers["sentence"].fillna("") != "", "sentence"], sep="\n")
-    print(f"\nthe report is {workdir / rps_report.REPORT}, with figures and numbers beside it")
+    print(f"\nthe report is {workdir / report.REPORT}, with figures and numbers beside it")
 
 
 if __name__ == "__main__":

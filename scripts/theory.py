@@ -13,8 +13,9 @@ import numpy as np
 from absl import app, flags, logging
 
 import jaxlossy
-from jaxlossy import measure, theory
+from jaxlossy import theory
 from jaxlossy.files import named_file, replacing, writable_directory
+from jaxlossy.rps import measure
 
 _WORKERS = flags.DEFINE_list("workers", ["2", "3", "4", "8", "16", "32"], "Numbers of workers.")
 _SERVERS = flags.DEFINE_list("servers", ["1"], "Numbers of servers.")
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> None:
         with replacing(file) as path:
             table.to_csv(path, index=False)
     if workdir is not None and _FIGURES.value:
-        from jaxlossy import theory_figures  # brings matplotlib, which a table need not
+        from jaxlossy.rps import theory_figures  # brings matplotlib, which a table need not
 
         theory_figures.save_all(table, workdir / "figures")
         print(f"\nthe table and figures are in {_WORKDIR.value}")

@@ -7,8 +7,9 @@ import pytest
 import scipy.stats
 from made_up import made_up
 
-from jaxlossy import findings
+from jaxlossy import claims
 from jaxlossy.errors import ConfigError
+from jaxlossy.rps import findings
 
 P = (0.0, 0.01, 0.05, 0.1, 0.2)
 
@@ -47,20 +48,20 @@ def paper(row):
 
 def test_an_interval_is_student_s():
     values = np.random.default_rng(1).normal(0.3, 1.0, 12)
-    found = findings.estimate(values)
+    found = claims.estimate(values)
     expected = scipy.stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert found[2:4] == pytest.approx((expected.low, expected.high))
     assert found.error == pytest.approx(scipy.stats.sem(values))
     assert found.seeds == 12
     with pytest.raises(ConfigError, match="at least 2 seeds"):
-        findings.estimate([1.0])
+        claims.estimate([1.0])
 
 
 def test_nothing_follows_from_a_run_that_diverged():
-    found = findings.estimate([0.1, math.inf, 0.2])
+    found = claims.estimate([0.1, math.inf, 0.2])
     assert not math.isfinite(found.mean)
     for claim in (findings.AS_WITHOUT, findings.VISIBLY, findings.SLIGHTLY):
-        assert findings.verdict(found, claim) == "not decided"
+        assert claims.verdict(found, claim) == "not decided"
 
 
 def test_a_ratio_covers_the_truth_as_often_as_it_says():
@@ -69,16 +70,16 @@ def test_a_ratio_covers_the_truth_as_often_as_it_says():
     for _ in range(400):
         below = rng.normal(1.0, 0.2, 20)
         above = 0.5 * below + rng.normal(0.0, 0.1, 20)
-        found = findings.ratio(above, below)
+        found = claims.ratio(above, below)
         inside += found.low < 0.5 < found.high
     assert 0.91 < inside / 400 < 0.985
-    assert findings.ratio([1.0, 1.1, 1.2], [2.0, 2.2, 2.4]).error < 1e-12
+    assert claims.ratio([1.0, 1.1, 1.2], [2.0, 2.2, 2.4]).error < 1e-12
 
 
 def test_a_ratio_to_what_may_be_nothing_says_nothing():
-    found = findings.ratio([1.0, 2.0, 3.0], [-1.0, 1.0, 0.5])
+    found = claims.ratio([1.0, 2.0, 3.0], [-1.0, 1.0, 0.5])
     assert (found.low, found.high) == (-math.inf, math.inf)
-    assert findings.verdict(found, findings.DIMINISHES) == "not decided"
+    assert claims.verdict(found, findings.DIMINISHES) == "not decided"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,8 @@ def test_a_ratio_to_what_may_be_nothing_says_nothing():
     ],
 )
 def test_a_claim_is_a_range_and_all_of_the_interval_counts(low, high, expected):
-    measured = findings.Estimate((low + high) / 2, 0.01, low, high, 10)
-    assert findings.verdict(measured, findings.SLIGHTLY) == expected
+    measured = claims.Estimate((low + high) / 2, 0.01, low, high, 10)
+    assert claims.verdict(measured, findings.SLIGHTLY) == expected
 
 
 def test_the_paper_s_findings_hold_where_they_are_true():
@@ -130,7 +131,7 @@ def test_pairing_takes_out_what_seeds_have_in_common():
     ds = sweep(paper)
     last = ds["test_accuracy"].values[:, -1]
     chosen = {"aggregation": "model_averaging", "drop_probability": 0.0}
-    assert findings.by_seed(ds, last, **chosen).std() > 0.03
+    assert claims.by_seed(ds, last, **chosen).std() > 0.03
     assert verdicts(ds)["model_averaging", 0.01].standard_error < 0.001
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from made_up import load_config, made_up
 
-from jaxlossy import influence, theory
+from jaxlossy import theory
 from jaxlossy.config import make_config
 from jaxlossy.data import load
 from jaxlossy.grid import expand
 from jaxlossy.problem import make_problem
+from jaxlossy.rps import influence
 
 STUDY = influence.Study(servers=(2, 4, 8), workers=4, seeds=6)
 

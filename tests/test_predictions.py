@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import jaxlossy
-from jaxlossy import predictions
 from jaxlossy.errors import ConfigError
-from jaxlossy.quadratic import Quadratic, clusters, constants, trajectories
+from jaxlossy.rps import predictions
+from jaxlossy.rps.quadratic import Quadratic, clusters, constants, trajectories
 
 
 def test_gradients_stay_under_the_bound():

@@ -13,9 +13,9 @@ import pytest
 from made_up import CONFIGS, load_config, made_up
 
 import jaxlossy
-from jaxlossy import rps_report
 from jaxlossy.grid import expand
-from jaxlossy.influence import Study
+from jaxlossy.rps import report
+from jaxlossy.rps.influence import Study
 
 ROOT = CONFIGS.parent
 #: Programs that run for a few steps need not be fast, but there are seven to compile.
@@ -60,7 +60,7 @@ def written(tmp_path_factory):
         disagreement=lambda row: row.drop_probability * (1 + 0.01 * rng.random()),
     )
     directory = tmp_path_factory.mktemp("report") / "new"
-    return directory, rps_report.write(losses, servers, study, directory)
+    return directory, report.write(losses, servers, study, directory)
 
 
 def test_the_report_is_whole(written):

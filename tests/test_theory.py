@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import reference
 
-from jaxlossy import measure, theory
+from jaxlossy import theory
 from jaxlossy.errors import ConfigError
+from jaxlossy.rps import measure
 
 REFERENCE = Path(__file__).parent / "data" / "rps_coefficients.csv"
 PRECISE = decimal.Context(prec=80, Emin=decimal.MIN_EMIN, Emax=decimal.MAX_EMAX)

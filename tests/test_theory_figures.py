@@ -6,8 +6,9 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.image import imread
 
-from jaxlossy import predictions, theory, theory_figures
-from jaxlossy.measure import coefficient_table
+from jaxlossy import theory
+from jaxlossy.rps import predictions, theory_figures
+from jaxlossy.rps.measure import coefficient_table
 
 
 @pytest.fixture(scope="module")

@@ -19,17 +19,8 @@ import pandas as pd
 import xarray as xr
 
 from jaxlossy import theory
-from jaxlossy.findings import (
-    DIMINISHES,
-    UNCHANGED,
-    Claim,
-    as_columns,
-    by_seed,
-    difference,
-    estimate,
-    ratio,
-    verdict,
-)
+from jaxlossy.claims import Claim, as_columns, by_seed, difference, estimate, ratio, verdict
+from jaxlossy.rps.findings import DIMINISHES, UNCHANGED
 from jaxlossy.summaries import Frame, Series
 
 #: What is fixed while servers grow, and how a packet's loss is a message's.

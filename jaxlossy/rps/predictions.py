@@ -10,7 +10,7 @@ import pandas as pd
 
 from jaxlossy import theory
 from jaxlossy.packets import owners
-from jaxlossy.quadratic import Quadratic, clusters, constants, trajectories
+from jaxlossy.rps.quadratic import Quadratic, clusters, constants, trajectories
 
 Frame = Any  # pandas annotates `frame[name]` as unions whose every use a type checker refuses
 

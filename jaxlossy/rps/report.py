@@ -8,8 +8,9 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
-from jaxlossy import findings, findings_figures, influence, theory
+from jaxlossy import claims, theory
 from jaxlossy.files import replacing, writable_directory
+from jaxlossy.rps import findings, findings_figures, influence
 from jaxlossy.summaries import Frame, config_fields
 
 REPORT, NUMBERS = "report.md", "numbers.csv"
@@ -62,8 +63,8 @@ python scripts/sweep.py --config=configs/rps_resnet110_cifar10.py --workdir=runs
 python scripts/sweep.py --config=configs/rps_lstm_atis.py --workdir=runs/lstm
 ```
 
-`jaxlossy.findings.accuracy_lost(jaxlossy.load("runs/resnet20"))` then judges findings (a) and (b)
-by them as above; it takes at least two seeds.
+`jaxlossy.rps.findings.accuracy_lost(jaxlossy.load("runs/resnet20"))` then judges findings (a) and
+(b) by them as above; it takes at least two seeds.
 """
 
 
@@ -144,7 +145,7 @@ def _report(
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _range(claim: findings.Claim) -> str:
+def _range(claim: claims.Claim) -> str:
     ends = []
     if claim.low > -1:
         ends.append(f"more than {findings.points(claim.low):g}")

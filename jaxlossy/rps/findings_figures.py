@@ -8,9 +8,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxlossy.findings import ALMOST, AS_WITHOUT, SLIGHTLY, by_seed, setting_text
-from jaxlossy.influence import LOSSES, MEASURES, Study
+from jaxlossy.claims import by_seed
 from jaxlossy.panels import legend, palette, panels_of, plain_ticks
+from jaxlossy.rps.findings import ALMOST, AS_WITHOUT, SLIGHTLY, setting_text
+from jaxlossy.rps.influence import LOSSES, MEASURES, Study
 from jaxlossy.summaries import Frame, config_fields
 
 RULES = {"model_averaging": ("-", "o", "C0"), "gradient_averaging": ("--", "s", "C3")}

@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxlossy import predictions, theory
+from jaxlossy import theory
 from jaxlossy.files import replacing
 from jaxlossy.panels import legend, palette, panels_of, plain_ticks
+from jaxlossy.rps import predictions
 
 Frame = Any  # see ``predictions``
 STYLES = {"random": ("-", "o", "random servers"), "separate": ("--", "s", "separate servers")}
