@@ -1,6 +1,7 @@
 """Strict tests: two CPU devices, no silent promotion, shapes checked, one compilation cache."""
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -26,6 +27,9 @@ install_import_hook(CHECKED, "beartype.beartype")
 def _data_dir(tmp_path_factory):
     """Data sets are prepared in a directory of the test run's own."""
     patch = pytest.MonkeyPatch()
-    patch.setenv("TFDS_DATA_DIR", str(tmp_path_factory.mktemp("tensorflow_datasets")))
+    folder = str(tmp_path_factory.mktemp("tensorflow_datasets"))
+    patch.setenv("TFDS_DATA_DIR", folder)
+    if found := sys.modules.get("tensorflow_datasets"):  # it read the variable when imported
+        patch.setattr(found.core.constants, "DATA_DIR", folder)
     yield
     patch.undo()
