@@ -14,11 +14,11 @@ About a minute and a half on 2 CPU cores; `--config=configs/rps_digits.py:shrink
 import math
 
 import jaxlossy
-from jaxlossy.errors import check_name
+from jaxlossy.errors import check_form
 
 
 def get_config(form: str = "full"):
-    check_name("config form", form, ("full", "shrink"))
+    check_form(form)
     config = jaxlossy.default_config()
     config.data = "digits"
     config.model = "mlp"

@@ -20,11 +20,13 @@ python scripts/sweep.py --config=configs/rps_lstm_atis.py:shrink --workdir=runs/
 """
 
 import jaxlossy
+from jaxlossy.errors import check_form
 
 EPOCH = 10  # steps: some 5,000 utterances, 16 * 32 at each
 
 
-def get_config(form="full"):
+def get_config(form: str = "full"):
+    check_form(form)
     config = jaxlossy.default_config()
     config.data = "atis"
     config.model = "lstm"
@@ -52,7 +54,5 @@ def get_config(form="full"):
         config.sweep.drop_probability = (0.0, 0.1)
         config.sweep.servers = (4,)
         config.sweep.seed = (0,)
-    elif form != "full":
-        raise ValueError(f"{form} is not allowed (allowed: full or shrink)")
     config.learning_rate = 0.2 * config.workers * config.batch_size / 32
     return config

@@ -16,11 +16,11 @@ About four minutes on 2 CPU cores; `--config=configs/rps_mnist1d.py:shrink` take
 import math
 
 import jaxlossy
-from jaxlossy.errors import check_name
+from jaxlossy.errors import check_form
 
 
 def get_config(form: str = "full"):
-    check_name("config form", form, ("full", "shrink"))
+    check_form(form)
     config = jaxlossy.default_config()
     config.data = "mnist1d"
     config.model = "cnn"

@@ -19,11 +19,13 @@ python scripts/sweep.py --config=configs/rps_resnet20_cifar10.py:shrink --workdi
 """
 
 import jaxlossy
+from jaxlossy.errors import check_form
 
 EPOCH = 98  # steps: 50,000 images, 16 * 32 at each
 
 
-def get_config(form="full"):
+def get_config(form: str = "full"):
+    check_form(form)
     config = jaxlossy.default_config()
     config.data = "cifar10"
     config.model = "resnet20"
@@ -52,7 +54,5 @@ def get_config(form="full"):
         config.sweep.drop_probability = (0.0, 0.1)
         config.sweep.servers = (4,)
         config.sweep.seed = (0,)
-    elif form != "full":
-        raise ValueError(f"{form} is not allowed (allowed: full or shrink)")
     config.learning_rate = 0.1 * config.workers * config.batch_size / 128
     return config

@@ -11,12 +11,12 @@ About two minutes on 2 CPU cores, half of it compiling a program for each number
 """
 
 import jaxlossy
-from jaxlossy.errors import check_name
+from jaxlossy.errors import check_form
 from jaxlossy.rps.influence import Study
 
 
 def get_study(form: str = "full"):
-    check_name("config form", form, ("full", "shrink"))
+    check_form(form)
     return Study() if form == "full" else Study(servers=(2, 4), workers=2, seeds=3)
 
 

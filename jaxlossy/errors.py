@@ -27,6 +27,17 @@ class ConfigError(ValueError):
         return type(self), (self.field, _Shown(repr(self.value)), self.allowed)
 
 
+def check_form(form: str) -> None:
+    """Refuses a form of a config file, as in ``--config=FILE:FORM``, but 'full' and 'shrink'.
+
+    Raises:
+      ValueError: absl makes errors in config files anew from their text, which a ConfigError is not
+        made of.
+    """
+    if form not in ("full", "shrink"):
+        raise ValueError(f"form: {form!r} is not allowed (allowed: full, shrink)")
+
+
 class _Shown(str):
     """What is left of a value in another process, where it may have no meaning: its looks."""
 

@@ -133,5 +133,5 @@ def test_the_script_in_its_shrunken_form(tmp_path):
 
 
 def test_a_form_that_is_none_is_named():
-    with pytest.raises(jaxlossy.ConfigError, match="config form: 'shrunk' is not allowed"):
+    with pytest.raises(ValueError, match="form: 'shrunk' is not allowed"):
         load_config("rps_digits")["get_config"]("shrunk")
