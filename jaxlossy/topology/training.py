@@ -1,0 +1,275 @@
+"""Decentralised training of chosen plans in the simulator, all of them at once.
+
+Every active L-node is a worker with a replica. An epoch is `local_steps` optimizer steps of each on
+a batch of the samples that it has got so far, one exchange with its neighbours (``gossip``), and
+new samples from its I-nodes; it takes the time of its slowest node, drawn from the time model.
+Plans of different size and length are one program: workers are padded, and all plans are trained for
+as many epochs as the longest takes.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import xarray as xr
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxlossy import train
+from jaxlossy.config import Config, stack_configs
+from jaxlossy.errors import ConfigError
+from jaxlossy.shards import make_shards
+from jaxlossy.topology import gossip
+from jaxlossy.topology.graphs import adjacency_of, metropolis
+from jaxlossy.topology.model import Plan, Problem
+from jaxlossy.topology.tasks import Task
+
+#: What the key of an epoch's delays is for; ``train.Purpose`` has the others.
+DELAY = 16
+#: Classes that float labels are cut into for the label skew, of equally many examples each.
+QUANTILES = 10
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A plan as training sees it. What pads it is inactive, mixes with nobody and delays nobody.
+
+    Attributes:
+      mixing: Metropolis weights, entry (receiver, sender).
+      active: False for padding.
+      held: samples that a worker has before the first epoch.
+      arriving: samples that it gets from its I-nodes every epoch; fractions add up over epochs.
+      pool: its samples in the order of arrival, as indices of the training set.
+      work, straggle: least time of a worker in an epoch, and mean of the exponential on top, seconds.
+      delay, late: the same of the active I-nodes.
+      exchange: time of the exchange, seconds.
+    """
+
+    mixing: Float[Array, "worker worker"]
+    active: Bool[Array, " worker"]
+    held: Float[Array, " worker"]
+    arriving: Float[Array, " worker"]
+    pool: Int[Array, "worker example"]
+    work: Float[Array, " worker"]
+    straggle: Float[Array, " worker"]
+    delay: Float[Array, " source"]
+    late: Float[Array, " source"]
+    exchange: Float[Array, ""]
+
+
+def as_network(problem: Problem, plan: Plan, task: Task, *, seed: int) -> Network:
+    """One plan, without padding, on the host; its L-nodes get shards of the training set.
+
+    Args:
+      problem: gives samples and delays.
+      plan: what is active; I-nodes supply ``attached_to``, else their cheapest active L-node.
+      task: gives the training set and its label skew between L-nodes.
+      seed: of the shards.
+
+    Raises:
+      ConfigError: an L-node would need more samples than its share of the training set.
+    """
+    nodes, sources = np.array(plan.learning_nodes), np.array(plan.information_nodes, int)
+    attached = plan.attached_to
+    if attached is None:
+        attached = nodes[np.argmin(problem.cIL[np.ix_(sources, nodes)], axis=1)]
+    arriving = np.zeros(problem.learning)
+    np.add.at(arriving, np.array(attached, int), problem.r[sources])
+
+    labels = task.data.train_y
+    if task.data.num_classes is None:
+        labels = np.digitize(labels, np.quantile(labels, np.arange(1, QUANTILES) / QUANTILES))
+    skew = task.config.dirichlet_alpha
+    shards = make_shards(labels, workers=len(nodes), dirichlet_alpha=skew, seed=seed)
+    needed = math.floor((problem.X0 + plan.epochs * arriving)[nodes].max())
+    if needed > shards.shape[1]:
+        allowed = f"at most {shards.shape[1]}, a share of {task.data.name} for {len(nodes)} L-nodes"
+        raise ConfigError("samples of an L-node", needed, allowed)
+
+    adjacency = adjacency_of(plan.edges, nodes.tolist())
+    arrays = Network(
+        mixing=metropolis(adjacency),
+        active=np.ones(len(nodes), bool),
+        held=problem.X0[nodes],
+        arriving=arriving[nodes],
+        pool=shards[:, : max(needed, 1)],
+        work=problem.work[nodes] / len(nodes),
+        straggle=problem.strag[nodes],
+        delay=problem.dmin[sources],
+        late=problem.dexp[sources],
+        exchange=problem.tg * adjacency.sum(axis=1).max(),
+    )  # pyright: ignore[reportArgumentType]
+    return jax.tree.map(
+        lambda a: np.float32(a) if np.asarray(a).dtype == np.float64 else np.asarray(a), arrays
+    )
+
+
+def stack(networks: Sequence[Network]) -> Network:
+    """Networks of any sizes as one, padded, every array with a leading axis."""
+
+    def pad(*arrays):
+        shape = (max(lengths) for lengths in zip(*(array.shape for array in arrays), strict=True))
+        padded = np.zeros((len(arrays), *shape), arrays[0].dtype)
+        for index, array in enumerate(arrays):
+            padded[(index, *map(slice, array.shape))] = array
+        return padded
+
+    padded = jax.tree.map(pad, *networks)
+    alone = np.eye(padded.active.shape[1], dtype=np.float32) * ~padded.active[:, :, None]
+    return dataclasses.replace(padded, mixing=padded.mixing + alone)
+
+
+def train_network(task: Task, config: Config, network: Network, *, lossy: bool) -> dict[str, Any]:
+    """Trains one plan, a pure function: `config.steps` epochs in one scan.
+
+    Args:
+      task: what is learnt.
+      config: its config, with the number of workers of the network.
+      network: the plan.
+      lossy: whether links may lose packets; else `config` says nothing about them.
+
+    Returns:
+      Of every epoch: error (as the task says), disagreement (mean squared distance of the replicas
+      to the mean model), samples (of all workers) and time (seconds since the start).
+    """
+    problem, workers = task.problem, len(network.active)
+    layout, optimizer = problem.layout, problem.optimizer(config)
+    rule, channel = gossip.gossip(network.mixing), problem.channel(config)
+    train_x, train_y, test_x, test_y = (
+        jnp.asarray(a)
+        for a in (task.data.train_x, task.data.train_y, task.data.test_x, task.data.test_y)
+    )
+    places = jnp.arange(workers)
+    weight = network.active / network.active.sum(dtype=jnp.float32)
+
+    def loss_of(params, x, y):
+        return problem.loss(problem.model.apply(params, x), y).mean()
+
+    def error_of(replica):
+        params = jax.tree.map(lambda leaf: leaf[0], layout.unpack(replica[None]))
+        return task.error(problem.model.apply(params, test_x), test_y).mean()
+
+    def draw(key, place, count):
+        return jax.random.randint(key, (config.batch_size,), 0, jnp.maximum(count, 1))
+
+    def local_step(carry, index, count):
+        # Every worker has a key of its own, so that padding changes nothing.
+        key = train.derive_key(config.seed, train.Purpose.BATCH, index)
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, places)
+        batch = jnp.take_along_axis(network.pool, jax.vmap(draw)(keys, places, count), axis=1)
+        replicas, memory = carry
+        params = layout.unpack(replicas)
+        grads = jax.vmap(jax.grad(loss_of))(params, train_x[batch], train_y[batch])
+        updates, stepped = jax.vmap(optimizer.update)(grads, memory, params)
+        stepped = (layout.pack(optax.apply_updates(params, updates)), stepped)
+        learns = network.active & (count > 0)
+        return jax.tree.map(
+            lambda new, old: jnp.where(_along(learns, new), new, old), stepped, carry
+        )
+
+    def epoch(carry, index):
+        replicas, memory, links, clock = carry
+        count = (network.held + (index + 1).astype(jnp.float32) * network.arriving).astype(int)
+        count = jnp.minimum(count, network.pool.shape[1])
+        replicas, memory = jax.lax.fori_loop(
+            0,
+            config.local_steps,
+            lambda i, c: local_step(c, index * config.local_steps + i, count),
+            (replicas, memory),
+        )
+        delivered = None
+        if lossy:
+            key = train.derive_key(config.seed, train.Purpose.LOSS, index)
+            delivered, links = gossip.transmit(channel, links, workers, layout.num_packets, key=key)
+        replicas = rule.apply((), replicas, delivered)[0]
+        clock = clock + _epoch_time(network, train.derive_key(config.seed, DELAY, index))
+        mean = jnp.tensordot(weight, replicas, 1)
+        apart = ((replicas - mean[None]) ** 2).sum(axis=(1, 2)) @ weight
+        error = jax.vmap(error_of)(replicas) @ weight if task.of_replicas else error_of(mean)
+        samples = jnp.where(network.active, count, 0).sum()
+        report = {"error": error, "disagreement": apart, "samples": samples, "time": clock}
+        return (replicas, memory, links, clock), report
+
+    key = train.derive_key(config.seed, train.Purpose.INIT)
+    params = problem.model.init(key, train_x[: config.batch_size])
+    params = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *leaf.shape)), params)
+    links = ()
+    if lossy:
+        key = train.derive_key(config.seed, train.Purpose.CHANNEL_INIT)
+        links = gossip.init_links(channel, workers, layout.num_packets, key=key)
+    carry = (layout.pack(params), jax.vmap(optimizer.init)(params), links, jnp.zeros(()))
+    with jax.default_matmul_precision(config.matmul_precision):
+        return jax.lax.scan(epoch, carry, jnp.arange(config.steps))[1]
+
+
+def _along(mask: Bool[Array, " worker"], leaf: Array) -> Array:
+    return mask.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _epoch_time(network: Network, key: jax.Array) -> Float[Array, ""]:
+    """One epoch's duration: the slowest of all nodes, then the exchange."""
+
+    def slowest(key, least, mean):
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(least)))
+        return (least + mean * jax.vmap(jax.random.exponential)(keys)).max(initial=0.0)
+
+    learning, information = jax.random.split(key)
+    return network.exchange + jnp.maximum(
+        slowest(learning, network.work, network.straggle),
+        slowest(information, network.delay, network.late),
+    )
+
+
+def train_plans(
+    task: Task, chosen: Sequence[tuple[Problem, Plan]], *, seeds: Sequence[int]
+) -> xr.Dataset:
+    """Trains every plan with every seed, all in one compiled program.
+
+    Args:
+      task: what is learnt.
+      chosen: plans, each with its problem.
+      seeds: of the initial model, batches, losses, delays and shards.
+
+    Returns:
+      The numbers of ``train_network`` with dimensions (plan, seed, epoch), NaN past a plan's own
+      epochs, which are the coordinate `epochs`.
+
+    Raises:
+      ConfigError: as ``as_network``.
+    """
+    networks = [as_network(problem, plan, task, seed=s) for problem, plan in chosen for s in seeds]
+    network = stack(networks)
+    epochs = np.array([plan.epochs for _, plan in chosen])
+    config = dataclasses.replace(
+        task.config, workers=network.active.shape[1], steps=int(epochs.max())
+    )
+    configs = [dataclasses.replace(config, seed=seed) for _ in chosen for seed in seeds]
+    lossy = config.channel != "bernoulli" or bool(config.uplink_drop_probability)
+    run = functools.partial(train_network, task, lossy=lossy)
+    report = jax.jit(jax.vmap(run))(stack_configs(configs), network)
+    shape = (len(chosen), len(seeds), config.steps)
+    ds = xr.Dataset(
+        {
+            name: (("plan", "seed", "epoch"), np.asarray(values, np.float64).reshape(shape))
+            for name, values in report.items()
+        },
+        {
+            "plan": np.arange(len(chosen)),
+            "seed": np.asarray(seeds),
+            "epoch": np.arange(1, config.steps + 1),
+            "epochs": ("plan", epochs),
+        },
+        {"task": task.data.name},
+    )
+    return ds.where(ds["epoch"] <= ds["epochs"]).transpose("plan", "seed", "epoch")
+
+
+def at_end(ds: xr.Dataset) -> xr.Dataset:
+    """The numbers after each plan's last epoch, with dimensions (plan, seed)."""
+    return ds.sel(epoch=ds["epochs"])
