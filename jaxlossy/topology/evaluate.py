@@ -105,6 +105,59 @@ def epochs_in_time(problem: Problem, epoch: Any) -> np.ndarray:
     return np.minimum(most, problem.K_max).astype(np.int64)
 
 
+@dataclasses.dataclass(frozen=True)
+class Solution:
+    """What an algorithm says about a problem.
+
+    Attributes:
+      plan: evaluated and meeting both constraints; None: it found none.
+      least_error: the plan's, or the least that was reached at the deadline.
+      reason: why there is no plan: which constraint binds.
+    """
+
+    plan: Plan | None
+    least_error: float
+    reason: str = ""
+
+
+def solution(problem: Problem, nodes: Any, edges: Any, sources: Any) -> Solution:
+    """The plan of these nodes and links with its least K.
+
+    Args:
+      problem: the problem.
+      nodes: active L-nodes.
+      edges: pairs of them.
+      sources: active I-nodes, each at its cheapest active L-node.
+    """
+    nodes, sources = (tuple(int(node) for node in some) for some in (nodes, sources))
+    gap = spectral_gap(adjacency_of(edges, nodes))
+    samples, supplied = problem.X0[list(nodes)].sum(), problem.r[list(sources)].sum()
+    epochs = int(least_epochs(problem, gap, samples, supplied))
+    plan = evaluate(problem, Plan(nodes, tuple(edges), sources, epochs))
+    if not meets(problem, plan):
+        raise AssertionError(f"a plan that violates a constraint: {plan}")
+    assert plan.error is not None
+    return Solution(plan, plan.error)
+
+
+def no_plan(problem: Problem, least_error: float) -> Solution:
+    """What to say where no plan was found, with the least error reached at the deadline."""
+    lowest = float(error_of(problem, 1.0, problem.X0.sum(), problem.r.sum(), problem.K_max))
+    if math.isinf(least_error):
+        reason = f"T_max: {problem.T_max:g} s is too short for one epoch"
+    elif lowest > problem.eps_max:
+        reason = (
+            f"eps_max: {problem.eps_max:g} is below {lowest:.6g}, the error of everything active "
+            f"and mixing at once after K_max={problem.K_max} epochs"
+        )
+    else:
+        reason = (
+            f"T_max: in {problem.T_max:g} s the error gets down to {least_error:.6g}, above "
+            f"eps_max={problem.eps_max:g}"
+        )
+    return Solution(None, least_error, reason)
+
+
 class Graphs(NamedTuple):
     """What a batch of graphs over active L-nodes contributes to plans.
 
