@@ -11,7 +11,6 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
 from scipy import optimize
 
 from jaxlossy.errors import ConfigError
@@ -42,6 +41,7 @@ class Fit:
         constant lies on its bound, where it has no such error.
       rmse: root mean squared residual of all points.
       held_out_rmse: the same, every run predicted by a fit without it (`folds` parts).
+      margin: what 9 in 10 held-out errors exceed their prediction by at most; at least 0.
       spread: standard deviation of the errors themselves, what rmse has to be compared with.
     """
 
@@ -49,6 +49,7 @@ class Fit:
     standard_errors: Constants
     rmse: float
     held_out_rmse: float
+    margin: float
     spread: float
 
 
@@ -120,6 +121,7 @@ def fit_error_model(
         standard_errors=Constants(*map(float, _standard_errors(solution, x, y, run))),
         rmse=_rms(_model(solution, x) - y),
         held_out_rmse=_rms(held_out),
+        margin=max(0.0, float(np.quantile(-held_out, 0.9))),
         spread=float(y.std()),
     )
 
@@ -174,5 +176,5 @@ def _standard_errors(
     return errors
 
 
-def _rms(residuals: Float[np.ndarray, " point"] | Bool[np.ndarray, " point"]) -> float:
+def _rms(residuals: np.ndarray) -> float:
     return float(np.sqrt(np.mean(residuals**2)))

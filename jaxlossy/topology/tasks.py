@@ -59,7 +59,7 @@ def make_task(
     return Task(data.name, data, made, make_problem(made, data, **objects), error, of_replicas)
 
 
-_SKEWED = {"dirichlet_alpha": 0.1, "batch_size": 16}
+_SKEWED = {"dirichlet_alpha": 0.1, "batch_size": 48, "loss_unit": "packet"}
 
 
 def digits(**fields: Any) -> Task:

@@ -1,17 +1,17 @@
 """Decentralised training of chosen plans in the simulator, all of them at once.
 
-Every active L-node is a worker with a replica. An epoch is `local_steps` optimizer steps of each on
-a batch of the samples that it has got so far, one exchange with its neighbours (``gossip``), and
-new samples from its I-nodes; it takes the time of its slowest node, drawn from the time model.
+Every active L-node is a worker with a replica. In an epoch its I-nodes send it new samples, it takes
+`local_steps` optimizer steps on some of those that it has got so far, and then averages with its
+neighbours (``gossip``). A step's work, `batch_size` examples, is shared by all n workers, as the time
+model has it. The epoch takes the time of its slowest node, drawn from that model.
 Plans of different size and length are one program: workers are padded, and all plans are trained for
 as many epochs as the longest takes.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ import optax
 import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxlossy import devices as devices_lib
 from jaxlossy import train
 from jaxlossy.config import Config, stack_configs
 from jaxlossy.errors import ConfigError
@@ -33,6 +34,17 @@ from jaxlossy.topology.tasks import Task
 DELAY = 16
 #: Classes that float labels are cut into for the label skew, of equally many examples each.
 QUANTILES = 10
+#: Runs that a CPU advances together: what they touch then stays in its cache.
+LIVE = 8
+
+
+class Split(NamedTuple):
+    """The examples as the device holds them, ``(examples, ...)`` each."""
+
+    train_x: jax.Array
+    train_y: jax.Array
+    test_x: jax.Array
+    test_y: jax.Array
 
 
 @jax.tree_util.register_dataclass
@@ -125,11 +137,14 @@ def stack(networks: Sequence[Network]) -> Network:
     return dataclasses.replace(padded, mixing=padded.mixing + alone)
 
 
-def train_network(task: Task, config: Config, network: Network, *, lossy: bool) -> dict[str, Any]:
+def train_network(
+    task: Task, data: Split, config: Config, network: Network, *, lossy: bool
+) -> dict[str, Any]:
     """Trains one plan, a pure function: `config.steps` epochs in one scan.
 
     Args:
       task: what is learnt.
+      data: its examples.
       config: its config, with the number of workers of the network.
       network: the plan.
       lossy: whether links may lose packets; else `config` says nothing about them.
@@ -141,19 +156,19 @@ def train_network(task: Task, config: Config, network: Network, *, lossy: bool) 
     problem, workers = task.problem, len(network.active)
     layout, optimizer = problem.layout, problem.optimizer(config)
     rule, channel = gossip.gossip(network.mixing), problem.channel(config)
-    train_x, train_y, test_x, test_y = (
-        jnp.asarray(a)
-        for a in (task.data.train_x, task.data.train_y, task.data.test_x, task.data.test_y)
-    )
     places = jnp.arange(workers)
     weight = network.active / network.active.sum(dtype=jnp.float32)
 
+    share = config.batch_size // network.active.sum()
+    counts = jnp.arange(config.batch_size) < jnp.maximum(share, 1)  # of a worker's batch
+
     def loss_of(params, x, y):
-        return problem.loss(problem.model.apply(params, x), y).mean()
+        losses = problem.loss(problem.model.apply(params, x), y)
+        return jnp.where(counts, losses, 0).sum() / counts.sum(dtype=losses.dtype)
 
     def error_of(replica):
         params = jax.tree.map(lambda leaf: leaf[0], layout.unpack(replica[None]))
-        return task.error(problem.model.apply(params, test_x), test_y).mean()
+        return task.error(problem.model.apply(params, data.test_x), data.test_y).mean()
 
     def draw(key, place, count):
         return jax.random.randint(key, (config.batch_size,), 0, jnp.maximum(count, 1))
@@ -165,7 +180,9 @@ def train_network(task: Task, config: Config, network: Network, *, lossy: bool) 
         batch = jnp.take_along_axis(network.pool, jax.vmap(draw)(keys, places, count), axis=1)
         replicas, memory = carry
         params = layout.unpack(replicas)
-        grads = jax.vmap(jax.grad(loss_of))(params, train_x[batch], train_y[batch])
+        grads = jax.vmap(jax.grad(loss_of))(
+            params, data.train_x[batch], data.train_y[batch]
+        )
         updates, stepped = jax.vmap(optimizer.update)(grads, memory, params)
         stepped = (layout.pack(optax.apply_updates(params, updates)), stepped)
         learns = network.active & (count > 0)
@@ -197,7 +214,7 @@ def train_network(task: Task, config: Config, network: Network, *, lossy: bool) 
         return (replicas, memory, links, clock), report
 
     key = train.derive_key(config.seed, train.Purpose.INIT)
-    params = problem.model.init(key, train_x[: config.batch_size])
+    params = problem.model.init(key, data.train_x[: config.batch_size])
     params = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *leaf.shape)), params)
     links = ()
     if lossy:
@@ -250,13 +267,11 @@ def train_plans(
         task.config, workers=network.active.shape[1], steps=int(epochs.max())
     )
     configs = [dataclasses.replace(config, seed=seed) for _ in chosen for seed in seeds]
-    lossy = config.channel != "bernoulli" or bool(config.uplink_drop_probability)
-    run = functools.partial(train_network, task, lossy=lossy)
-    report = jax.jit(jax.vmap(run))(stack_configs(configs), network)
+    report = _train_all(task, stack_configs(configs), network)
     shape = (len(chosen), len(seeds), config.steps)
     ds = xr.Dataset(
         {
-            name: (("plan", "seed", "epoch"), np.asarray(values, np.float64).reshape(shape))
+            name: (("plan", "seed", "epoch"), values.reshape(shape))
             for name, values in report.items()
         },
         {
@@ -268,6 +283,27 @@ def train_plans(
         {"task": task.data.name},
     )
     return ds.where(ds["epoch"] <= ds["epochs"]).transpose("plan", "seed", "epoch")
+
+
+def _train_all(task: Task, configs: Config, network: Network) -> dict[str, np.ndarray]:
+    """``train_network`` of every row, over all devices."""
+    lossy = task.config.channel != "bernoulli" or bool(task.config.uplink_drop_probability)
+    data = Split(*(getattr(task.data, name) for name in Split._fields))
+    runs = len(network.exchange)
+    mesh = devices_lib.config_mesh(devices_lib.useful(jax.devices(), runs, 1))
+    share = math.ceil(runs / mesh.size)  # of a device
+    live = min(share, LIVE) if jax.default_backend() == "cpu" else share
+    batch = mesh.size * live * math.ceil(share / live)
+    items = jax.tree.map(lambda rows: rows[np.arange(batch) % runs], (configs, network))
+    compiled = devices_lib.compile_over_configs(
+        lambda data, state, item: (state, train_network(task, data, *item, lossy=lossy)),
+        *(data, (), items),
+        mesh=mesh,
+        live=live,
+    )
+    data = devices_lib.place(data, mesh, split=False)
+    report = compiled(data, (), devices_lib.place(items, mesh, split=True))[1]
+    return {name: np.asarray(rows, np.float64)[:runs] for name, rows in report.items()}
 
 
 def at_end(ds: xr.Dataset) -> xr.Dataset:

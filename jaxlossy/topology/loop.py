@@ -1,0 +1,268 @@
+"""Closing the loop: error model fitted, plans chosen with it, trained, and held to their word.
+
+For a task: train a grid of graphs and amounts of data, fit the error model, put it into a family of
+problems, choose a plan for each with DoubleClimb, train the plans with other seeds, and compare
+error and time with what was predicted.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from jaxlossy.errors import ConfigError
+from jaxlossy.topology import graphs
+from jaxlossy.topology.climb import doubleclimb
+from jaxlossy.topology.error_model import Constants, Fit, fit_error_model, predict
+from jaxlossy.topology.instances import edge_network
+from jaxlossy.topology.model import Plan, Problem
+from jaxlossy.topology.tasks import Task
+from jaxlossy.topology.training import at_end, train_plans
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """How much is trained.
+
+    Attributes:
+      learners: numbers of L-nodes in the grid that the model is fitted to; problems have as many
+        L-nodes as the largest, and as many I-nodes.
+      samples: of all L-nodes of a grid point before training; problems hold as many as the largest.
+      growth: what these grow by over all epochs, as a factor, in half of the grid.
+      first_epoch, epochs: the model is fitted from the one to the other, and plans take at most the
+        latter.
+      plans: how many to choose and train.
+      seeds: of each plan, and others of each grid point.
+    """
+
+    learners: tuple[int, ...] = (1, 2, 4, 8, 12)
+    samples: tuple[int, ...] = (60, 150, 360)
+    growth: float = 2.0
+    first_epoch: int = 10
+    epochs: int = 150
+    plans: int = 24
+    seeds: int = 8
+
+
+class Loop(NamedTuple):
+    """What closing the loop found.
+
+    Attributes:
+      task: its name.
+      fit: the error model.
+      grid: the points that it was fitted to.
+      plans: a row for each chosen plan, predicted and measured, with standard errors over seeds.
+      infeasible: problems on the way that had no plan.
+    """
+
+    task: str
+    fit: Fit
+    grid: pd.DataFrame
+    plans: pd.DataFrame
+    infeasible: int
+
+    def summary(self) -> dict[str, float]:
+        """The numbers that say how well predictions hold."""
+        plans = self.plans
+        off = plans["measured_error"] - plans["predicted_error"]
+        slower = plans["measured_time"] / plans["predicted_time"] - 1
+        return {
+            "plans": len(plans),
+            "rank_correlation": float(
+                stats.spearmanr(plans["predicted_error"], plans["measured_error"]).statistic
+            ),
+            "met": float((plans["measured_error"] <= plans["eps_max"]).mean()),
+            "met_without_margin": float(
+                (plans["measured_error"] <= plans["eps_max"] - self.fit.margin).mean()
+            ),
+            "bias": float(off.mean()),
+            "rmse": float(np.sqrt((off**2).mean())),
+            "noise": float(np.sqrt((plans["measured_error_se"] ** 2).mean())),
+            "slower": float(slower.mean()),
+            "largest_time_deviation": float(
+                ((plans["measured_time"] - plans["predicted_time"]) / plans["measured_time_se"])
+                .abs()
+                .max()
+            ),
+        }
+
+
+def train_grid(task: Task, scale: Scale, seeds: Sequence[int]) -> pd.DataFrame:
+    """Errors over (graph, data, epochs): one run for each graph and amount of data.
+
+    Graphs are circulants of degree 2, 4, 8, ... and the clique. Half of the runs keep the samples
+    that they start with, half get more every epoch.
+
+    Returns:
+      Columns run, learners, gap, epochs, samples (mean over the epochs), error, error_se.
+    """
+    chosen, gaps = [], []
+    for n in scale.learners:
+        for degree in sorted({d for d in (2, 4, 8, 16, 32) if d < n} | {n - 1}):
+            adjacency = graphs.circulant(n, graphs.nearest_offsets(n, degree))
+            edges = graphs.edges_of(adjacency, range(n))
+            plan = Plan(tuple(range(n)), edges, tuple(range(n)), scale.epochs, tuple(range(n)))
+            for samples in scale.samples:
+                for growth in (1.0, scale.growth):
+                    supply = samples * (growth - 1) / scale.epochs / n
+                    chosen.append((_only_data(n, samples / n, supply), plan))
+                    gaps.append(float(graphs.spectral_gap(adjacency)))
+    ds = train_plans(task, chosen, seeds=seeds)
+    epochs = np.unique(np.geomspace(scale.first_epoch, scale.epochs, 12).round().astype(int))
+    some = ds["error"].sel(epoch=epochs)
+    count = len(epochs)
+    held, supply = (np.array([getattr(p, f).sum() for p, _ in chosen]) for f in ("X0", "r"))
+    mean_samples = held[:, None] + (epochs + 1) / 2 * supply[:, None]
+    return pd.DataFrame(
+        {
+            "run": np.repeat(np.arange(len(chosen)), count),
+            "learners": np.repeat([p.learning for p, _ in chosen], count),
+            "gap": np.repeat(gaps, count),
+            "epochs": np.tile(epochs, len(chosen)),
+            "samples": mean_samples.ravel(),
+            "error": some.mean("seed").to_numpy().ravel(),
+            "error_se": _standard_error(some).to_numpy().ravel(),
+        }
+    )
+
+
+def family(
+    constants: Constants, scale: Scale, spread: tuple[float, float], *, seed: int
+) -> Problem:
+    """An edge network around the task, with a target and a deadline drawn at random.
+
+    Args:
+      constants: of the task's error model.
+      scale: gives numbers of nodes and samples.
+      spread: of the targets, uniform between these.
+      seed: of everything.
+    """
+    nodes = max(scale.learners)
+    network, _ = edge_network(nodes, nodes, seed=seed)
+    rng = np.random.default_rng((seed, 1))
+    held = max(scale.samples) / nodes * rng.uniform(0.5, 1.5, nodes)
+    supply = max(scale.samples) / nodes * (scale.growth - 1) * rng.uniform(0.2, 1.0, nodes)
+    quick = network.work.mean() / nodes + network.strag.mean() + network.dmin.mean()
+    return dataclasses.replace(
+        network,
+        **constants._asdict(),
+        X0=held,
+        r=supply / scale.epochs,
+        eps_max=rng.uniform(*spread),
+        T_max=quick * scale.epochs * rng.uniform(0.5, 2.0),
+        K_max=scale.epochs,
+    )
+
+
+def close_loop(task: Task, scale: Scale | None = None, *, seed: int = 0) -> Loop:
+    """Fits, chooses, trains and compares.
+
+    Plans are chosen with c0 raised by the fit's margin, so that some 9 in 10 should meet their
+    target; predictions are without it.
+
+    Args:
+      task: what is learnt.
+      scale: how much is trained.
+      seed: of the problems, and the first one of training.
+
+    Raises:
+      ConfigError: too few problems have a plan, or plans need more samples than the task has.
+    """
+    scale = scale or Scale()
+    grid = train_grid(task, scale, range(seed, seed + scale.seeds))
+    columns = (grid[name] for name in ("gap", "epochs", "samples", "error"))
+    fit = fit_error_model(*columns, run=grid["run"])
+    constants = fit.constants._replace(c0=fit.constants.c0 + fit.margin)
+    # Targets that no plan outside of the grid's epochs and samples meets, and some inside do.
+    least, most = min(scale.samples), max(scale.samples)
+    ends = ((scale.epochs, most), (scale.first_epoch, most), (scale.epochs, least))
+    lowest, early, poor = (float(predict(constants, 1.0, *end)) for end in ends)
+    spread = (lowest + 0.2 * (min(early, poor) - lowest), min(early, poor))
+    print(fit, spread)
+    chosen, tried = [], 0
+    while len(chosen) < scale.plans:
+        if tried == 4 * scale.plans:
+            raise ConfigError("plans", scale.plans, f"at most {len(chosen)}, so many have a plan")
+        problem = family(constants, scale, spread, seed=seed + tried)
+        plan = doubleclimb(problem).plan
+        tried += 1
+        if plan is not None:
+            chosen.append((problem, plan))
+    fresh = range(seed + 1000, seed + 1000 + scale.seeds)
+    ends = at_end(train_plans(task, chosen, seeds=fresh))
+    rows = [_row(problem, plan, fit.constants) for problem, plan in chosen]
+    measured = {}
+    for name in ("error", "time"):
+        measured[f"measured_{name}"] = ends[name].mean("seed").to_numpy()
+        measured[f"measured_{name}_se"] = _standard_error(ends[name]).to_numpy()
+    plans = pd.DataFrame(rows).assign(**measured)
+    return Loop(task.name, fit, grid, plans, tried - len(chosen))
+
+
+def sentence(loop: Loop) -> str:
+    """What was found, in words, from the numbers."""
+    s = loop.summary()
+    verdict = "as meant" if s["met"] >= 0.9 else "short of 90%"
+    side = "above" if s["bias"] > 0 else "below"
+    return (
+        f"{loop.task}: {s['plans']:.0f} plans trained; predicted and measured error have rank "
+        f"correlation {s['rank_correlation']:.2f}; {s['met']:.0%} of the plans meet their target "
+        f"({verdict}), {s['met_without_margin']:.0%} would by the fit without its margin of "
+        f"{loop.fit.margin:.3f}. Measured errors lie {abs(s['bias']):.3f} {side} the predicted ones "
+        f"on average, {s['rmse']:.3f} off (root mean square; noise of the seeds {s['noise']:.3f}, "
+        f"held-out error of the fit {loop.fit.held_out_rmse:.3f}, spread of the grid "
+        f"{loop.fit.spread:.3f}). Training takes {1 + s['slower']:.3f} times the predicted time."
+    )
+
+
+def _row(problem: Problem, plan: Plan, constants: Constants) -> dict[str, Any]:
+    nodes, sources = list(plan.learning_nodes), list(plan.information_nodes)
+    adjacency = graphs.adjacency_of(plan.edges, nodes)
+    gap = float(graphs.spectral_gap(adjacency))
+    samples = problem.X0[nodes].sum() + (plan.epochs + 1) / 2 * problem.r[sources].sum()
+    return {
+        "learning_nodes": len(nodes),
+        "degree": int(adjacency.sum(axis=1).max()),
+        "information_nodes": len(sources),
+        "epochs": plan.epochs,
+        "gap": gap,
+        "samples": samples,
+        "cost": plan.cost,
+        "eps_max": problem.eps_max,
+        "predicted_error": float(predict(constants, gap, plan.epochs, samples)),
+        "T_max": problem.T_max,
+        "predicted_time": plan.time,
+    }
+
+
+def _only_data(learners: int, held: float, supply: float) -> Problem:
+    """A problem of L-nodes with an I-node each, where nothing but the data matters."""
+    ones, links = np.ones(learners), np.ones((learners, learners))
+    return Problem(
+        X0=held * ones,
+        work=ones,
+        strag=ones,
+        cL=ones,
+        cLL=links,
+        r=supply * ones,
+        dmin=ones,
+        dexp=ones,
+        cI=ones,
+        cIL=links,
+        tg=1.0,
+        c0=0.0,
+        c1=1.0,
+        c2=1.0,
+        alpha=1.0,
+        beta=1.0,
+        eps_max=1.0,
+        T_max=1.0,
+        K_max=1,
+    )
+
+
+def _standard_error(values: Any) -> Any:
+    return values.std("seed", ddof=1) / values.sizes["seed"] ** 0.5
