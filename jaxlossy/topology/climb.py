@@ -34,7 +34,9 @@ FEW = 8  # L-nodes up to which everything is tried
 STARTS = 8  # beyond: first L-nodes,
 CANDIDATES = 6  # L-nodes to grow by,
 SAMPLED = 12  # degrees for the estimate
-GREEDY = 6  # climbs from nothing on graphs of one set of L-nodes
+GREEDY = 6  # climbs from nothing on graphs of one set of L-nodes; of many sets: FALLBACK
+FALLBACK = 2
+PATIENCE = 8  # L-nodes, besides a fourth of the set, to add without a cheaper plan
 
 
 class Found(NamedTuple):
@@ -76,24 +78,22 @@ def doubleclimb(problem: Problem, *, refine: bool = True) -> Solution:
     ]
     singles.sort(key=lambda found: found.merit)
     paths = singles if problem.learning <= FEW else singles[:STARTS]
-    best = paths[0]
+    best, improved = paths[0], 1
     for count in range(2, problem.learning + 1):
         grid, grown = time_grid(problem, count), {}
         for path in paths:
             if _superset_bound(problem, path.side) >= best.choice.cost:
                 continue
-            nodes = path.side.nodes
-            candidates = np.setdiff1d(np.arange(problem.learning), nodes)
-            if problem.learning > FEW and len(candidates) > CANDIDATES:
-                estimate = _estimate(problem, grid, path, candidates)
-                candidates = candidates[np.argsort(estimate, kind="stable")[:CANDIDATES]]
-            sets = [np.sort(np.append(nodes, node)) for node in candidates]
-            found = best_of(problem, grid, sets, refine)
+            found = best_of(problem, grid, _grown(problem, grid, path), refine)
             grown[tuple(found.side.nodes)] = found
         paths = list(grown.values())
-        best = min([best, *paths], key=lambda found: found.merit)
-        if not paths:
+        cheapest = min(paths, key=lambda found: found.merit, default=best)
+        if cheapest.merit < best.merit:
+            best, improved = cheapest, count
+        if not paths or (problem.learning > FEW and count - improved > PATIENCE + count // 4):
             break
+    if refine and (problem.learning <= FEW or math.isfinite(best.choice.cost)):
+        best = _exchange(problem, best)
     if math.isinf(best.choice.cost):
         return no_plan(problem, best.choice.error)
     side, rung, choice = best
@@ -121,11 +121,50 @@ def best_of(problem: Problem, grid: TimeGrid, sets: list[np.ndarray], refine: bo
                 best = Found(sides[index], rung, choice)
     if best is not None and math.isfinite(best.choice.cost):
         return best
+    pairs = [(index, rung) for index, side in enumerate(sides) for rung in range(len(side.gap))]
+    few = GREEDY * len(sides) if problem.learning <= FEW else FALLBACK
+    if len(pairs) > few:
+        errors = np.concatenate(_errors(problem, grid, sides))
+        pairs = [pairs[index] for index in np.argsort(errors, kind="stable")[:few]]
     found = [best] if best is not None else []
-    for side in sides:
-        rungs = np.argsort(_errors(problem, grid, side), kind="stable")[:GREEDY]
-        found += [Found(side, int(rung), greedy(problem, grid, side, rung)) for rung in rungs]
+    for index, rung in pairs:
+        found.append(Found(sides[index], rung, greedy(problem, grid, sides[index], rung)))
     return min(found, key=lambda one: one.choice.error)
+
+
+def _grown(problem: Problem, grid: TimeGrid, path: Found) -> list[np.ndarray]:
+    """Sets with one more L-node; where there are many, those that promise most."""
+    nodes = path.side.nodes
+    candidates = np.setdiff1d(np.arange(problem.learning), nodes)
+    if problem.learning > FEW and len(candidates) > CANDIDATES:
+        estimate = _estimate(problem, grid, path, candidates)
+        candidates = candidates[np.argsort(estimate, kind="stable")[:CANDIDATES]]
+    return [np.sort(np.append(nodes, node)) for node in candidates]
+
+
+def _exchange(problem: Problem, best: Found) -> Found:
+    """While the plan gets cheaper: adds, drops or exchanges one L-node."""
+    while True:
+        nodes = best.side.nodes
+        count = len(nodes)
+        found = [best]
+        if count < problem.learning:
+            grid = time_grid(problem, count + 1)
+            found.append(best_of(problem, grid, _grown(problem, grid, best), True))
+        if count > 1:
+            grid = time_grid(problem, count - 1)
+            less = [best_of(problem, grid, [np.delete(nodes, i)], True) for i in range(count)]
+            less.sort(key=lambda one: one.merit)
+            found.append(less[0])
+            grid = time_grid(problem, count)
+            kept = less if problem.learning <= FEW else less[:CANDIDATES]
+            sets = {tuple(grown) for path in kept for grown in _grown(problem, grid, path)}
+            sets = [np.array(one) for one in sorted(sets - {tuple(nodes)})]
+            found += [best_of(problem, grid, sets, True)] if sets else []
+        cheapest = min(found, key=lambda one: one.merit)
+        if cheapest is best:
+            return best
+        best = cheapest
 
 
 def _climb(
@@ -144,15 +183,18 @@ def _climb(
     return improve(problem, grid, side, rung, need, choice) if refine else choice
 
 
-def _errors(problem: Problem, grid: TimeGrid, side: Learners) -> np.ndarray:
-    """Of each rung, the error at the deadline with the I-nodes that serve the first one best."""
-    chosen = greedy(problem, grid, side, len(side.gap) - 1).information
-    log = side.log_product + grid.log_information[chosen].sum(axis=0)
-    epoch = grid.expected_maximum(log) + problem.tg * side.degree
-    most = epochs_in_time(problem, epoch)
+def _errors(problem: Problem, grid: TimeGrid, sides: list[Learners]) -> list[np.ndarray]:
+    """The error at the deadline on each rung, with I-nodes that serve the first densest one well."""
+    chosen = greedy(problem, grid, sides[0], len(sides[0].gap) - 1).information
+    extra = grid.log_information[chosen].sum(axis=0)
     supplied = problem.r[chosen].sum()
-    error = error_of(problem, side.gap, side.samples, supplied, np.maximum(most, 1))
-    return np.where(most > 0, error, np.inf)
+    errors = []
+    for side in sides:
+        epoch = grid.expected_maximum(side.log_product + extra) + problem.tg * side.degree
+        most = epochs_in_time(problem, epoch)
+        error = error_of(problem, side.gap, side.samples, supplied, np.maximum(most, 1))
+        errors.append(np.where(most > 0, error, np.inf))
+    return errors
 
 
 def _superset_bound(problem: Problem, side: Learners) -> float:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from jaxlossy.topology.model import Problem
 
 NEVER = -800.0  # stands for log 0: its exponential is 0, and sums of it stay finite
-REACH = 40.0  # means after which nothing of an exponential is left in float64
+REACH = 35.0  # means after which nothing of an exponential is left in float64
 
 
 def expected_maximum(shift: Float[np.ndarray, " n"], mean: Float[np.ndarray, " n"]) -> float:
@@ -73,13 +73,17 @@ class TimeGrid(NamedTuple):
 def time_grid(problem: Problem, learners: int) -> TimeGrid:
     """The grid for sets of this many L-nodes.
 
-    Gauss-Legendre panels, cut at every shift, where a product has a kink, and no wider than the
-    smallest mean that still matters there.
+    It ends where the last node is surely ready that can be before ``T_max``; sets with others, which
+    have no time for one epoch, are ready by then as far as the grid knows.
+
+    Gauss-Legendre panels, cut at every shift, where a product has a kink, and no wider than a node's
+    mean for some means after its shift, then wider and wider.
     """
     shift = np.concatenate([problem.work / learners, problem.dmin])
     mean = np.concatenate([problem.strag, problem.dexp])
     start = float(np.sort(problem.work)[learners - 1] / learners)
-    t, weights = _panels(shift, mean, start)
+    early = shift <= max(problem.T_max, start)
+    t, weights = _panels(shift[early], mean[early], start)
     x = t - shift[:, None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         distribution = np.where(x > 0, -np.expm1(-x / mean[:, None]), 0.0)
@@ -97,11 +101,11 @@ def _panels(shift: np.ndarray, mean: np.ndarray, start: float) -> tuple[np.ndarr
     lefts, rights, left = [], [], start
     for cut in cuts:
         while left < cut:
-            acting = mean[(shift <= left) & (left < over)]
-            right = cut
-            if len(acting) and (room := float(acting.min())) > 0:
-                right = left + (cut - left) / math.ceil((cut - left) / room)
-                right = cut if cut - right < 1e-9 * room else right
+            acting = (shift <= left) & (left < over)
+            room = mean + np.maximum(left - shift - 8 * mean, 0) / 4
+            room = float(np.min(room, where=acting, initial=np.inf))
+            parts = math.ceil((cut - left) / room) if room < cut - left else 1
+            right = cut if parts == 1 else left + (cut - left) / parts
             lefts.append(left)
             rights.append(right)
             left = right

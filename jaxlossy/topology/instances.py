@@ -32,7 +32,7 @@ def edge_network(
     near = distance[learning:].min(axis=1)
     problem = Problem(
         X0=rng.uniform(20, 100, learning),
-        work=rng.uniform(5, 20, learning),
+        work=learning * rng.uniform(2, 6, learning),
         strag=rng.uniform(0.2, 0.6, learning),
         cL=rng.uniform(0.5, 2.0, learning),
         cLL=0.1 + distance[:learning],
@@ -47,8 +47,8 @@ def edge_network(
         c2=0.3,
         alpha=1.0,
         beta=0.5,
-        eps_max=0.07,
-        T_max=160.0,
+        eps_max=0.06,
+        T_max=300.0,
         K_max=400,
     )
     return problem, positions
