@@ -29,18 +29,35 @@ def edge_network(
     rng = np.random.default_rng(seed)
     positions = rng.random((learning + information, 2))
     distance = np.linalg.norm(positions[:, None] - positions[:learning], axis=-1)
-    near = distance[learning:].min(axis=1)
-    problem = Problem(
+    return problem_on(distance[:learning], distance[learning:], rng=rng), positions
+
+
+def problem_on(
+    links: Float[np.ndarray, "L L"], supplies: Float[np.ndarray, "I L"], *, rng: np.random.Generator
+) -> Problem:
+    """A problem on a network of given distances, everything else about its nodes drawn at random.
+
+    A link costs 0.1 + its distance an epoch; the least delay of an I-node is 0.2 s + 1 s times the
+    distance to its nearest L-node + up to 0.3 s.
+
+    Args:
+      links: distances between L-nodes, in about the size of the network.
+      supplies: distances of I-nodes to L-nodes, likewise.
+      rng: of everything else.
+    """
+    information, learning = supplies.shape
+    near = supplies.min(axis=1)
+    return Problem(
         X0=rng.uniform(20, 100, learning),
         work=learning * rng.uniform(2, 6, learning),
         strag=rng.uniform(0.2, 0.6, learning),
         cL=rng.uniform(0.5, 2.0, learning),
-        cLL=0.1 + distance[:learning],
+        cLL=0.1 + links,
         r=rng.uniform(2, 20, information),
         dmin=0.2 + near + rng.uniform(0, 0.3, information),
         dexp=rng.uniform(0.2, 0.8, information),
         cI=rng.uniform(0.3, 2.0, information),
-        cIL=0.1 + distance[learning:],
+        cIL=0.1 + supplies,
         tg=0.1,
         c0=0.02,
         c1=1.0,
@@ -51,4 +68,3 @@ def edge_network(
         T_max=300.0,
         K_max=400,
     )
-    return problem, positions

@@ -38,13 +38,20 @@ class Scale:
       seeds: of each plan, and others of each grid point.
     """
 
-    learners: tuple[int, ...] = (1, 2, 4, 8, 12)
-    samples: tuple[int, ...] = (60, 150, 360)
-    growth: float = 2.0
-    first_epoch: int = 10
-    epochs: int = 150
+    learners: tuple[int, ...]
+    samples: tuple[int, ...]
+    growth: float
+    first_epoch: int
+    epochs: int
     plans: int = 24
     seeds: int = 8
+
+
+#: By the task's name: a few minutes on two CPU cores, both together.
+SCALES = {
+    "digits": Scale((1, 2, 4, 8, 12), (60, 150, 360), 2.0, first_epoch=10, epochs=150),
+    "diabetes": Scale((1, 2, 4, 8), (24, 60, 150), 2.0, first_epoch=2, epochs=120, seeds=24),
+}
 
 
 class Loop(NamedTuple):
@@ -143,8 +150,9 @@ def family(
     nodes = max(scale.learners)
     network, _ = edge_network(nodes, nodes, seed=seed)
     rng = np.random.default_rng((seed, 1))
-    held = max(scale.samples) / nodes * rng.uniform(0.5, 1.5, nodes)
-    supply = max(scale.samples) / nodes * (scale.growth - 1) * rng.uniform(0.2, 1.0, nodes)
+    each = max(scale.samples) / nodes
+    held = each * rng.uniform(0.3, 0.7, nodes)
+    supply = each * scale.growth * rng.uniform(0.3, 1.0, nodes)
     quick = network.work.mean() / nodes + network.strag.mean() + network.dmin.mean()
     return dataclasses.replace(
         network,
@@ -181,7 +189,6 @@ def close_loop(task: Task, scale: Scale | None = None, *, seed: int = 0) -> Loop
     ends = ((scale.epochs, most), (scale.first_epoch, most), (scale.epochs, least))
     lowest, early, poor = (float(predict(constants, 1.0, *end)) for end in ends)
     spread = (lowest + 0.2 * (min(early, poor) - lowest), min(early, poor))
-    print(fit, spread)
     chosen, tried = [], 0
     while len(chosen) < scale.plans:
         if tried == 4 * scale.plans:

@@ -112,11 +112,11 @@ def diabetes(**fields: Any) -> Task:
         data,
         error=lambda outputs, labels: squared(outputs, labels) / variance,
         of_replicas=True,
-        config={"learning_rate": 0.1, **_SKEWED, **fields},
+        config={"learning_rate": 0.05, **_SKEWED, **fields},
         model=(lambda key, x: jnp.zeros(x.shape[1] + 1), lambda w, x: x @ w[:-1] + w[-1]),
         loss=squared,
         optimizer=lambda rate: optax.chain(
-            optax.add_decayed_weights(0.2), optax.sgd(_falling(rate))
+            optax.add_decayed_weights(1.0), optax.sgd(_falling(rate))
         ),
     )
 
