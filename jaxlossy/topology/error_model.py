@@ -62,7 +62,7 @@ def predict(constants: Constants, gap: Any, epochs: Any, samples: Any) -> np.nda
       epochs: K, >= 1.
       samples: X(K), mean samples available over the K epochs, > 0.
 
-    >>> float(predict(Constants(0.02, 1.0, 0.2, alpha=1.0, beta=0.5), 1.0, 10, 400.0))
+    >>> round(float(predict(Constants(0.02, 1.0, 0.2, alpha=1.0, beta=0.5), 1.0, 10, 400.0)), 6)
     0.09
     """
     c0, c1, c2, alpha, beta = constants

@@ -6,7 +6,11 @@ error and time with what was predicted.
 """
 
 import dataclasses
+import json
+import math
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +18,7 @@ import pandas as pd
 from scipy import stats
 
 from jaxlossy.errors import ConfigError
+from jaxlossy.files import replacing
 from jaxlossy.topology import graphs
 from jaxlossy.topology.climb import doubleclimb
 from jaxlossy.topology.error_model import Constants, Fit, fit_error_model, predict
@@ -46,10 +51,16 @@ class Scale:
     plans: int = 24
     seeds: int = 8
 
+    def quick(self) -> "Scale":
+        """A small part of it, a matter of seconds, whose numbers mean little."""
+        return dataclasses.replace(
+            self, learners=self.learners[1:3], epochs=4 * self.first_epoch, plans=4, seeds=2
+        )
+
 
 #: By the task's name: a few minutes on two CPU cores, both together.
 SCALES = {
-    "digits": Scale((1, 2, 4, 8, 12), (60, 150, 360), 2.0, first_epoch=10, epochs=150),
+    "digits": Scale((1, 2, 4, 8), (60, 150, 360), 2.0, first_epoch=10, epochs=100, seeds=12),
     "diabetes": Scale((1, 2, 4, 8), (24, 60, 150), 2.0, first_epoch=2, epochs=120, seeds=24),
 }
 
@@ -152,7 +163,7 @@ def family(
     rng = np.random.default_rng((seed, 1))
     each = max(scale.samples) / nodes
     held = each * rng.uniform(0.3, 0.7, nodes)
-    supply = each * scale.growth * rng.uniform(0.3, 1.0, nodes)
+    supply = each * (scale.growth - 1) * rng.uniform(0.3, 1.0, nodes)
     quick = network.work.mean() / nodes + network.strag.mean() + network.dmin.mean()
     return dataclasses.replace(
         network,
@@ -165,7 +176,7 @@ def family(
     )
 
 
-def close_loop(task: Task, scale: Scale | None = None, *, seed: int = 0) -> Loop:
+def close_loop(task: Task, scale: Scale, *, seed: int = 0) -> Loop:
     """Fits, chooses, trains and compares.
 
     Plans are chosen with c0 raised by the fit's margin, so that some 9 in 10 should meet their
@@ -179,7 +190,6 @@ def close_loop(task: Task, scale: Scale | None = None, *, seed: int = 0) -> Loop
     Raises:
       ConfigError: too few problems have a plan, or plans need more samples than the task has.
     """
-    scale = scale or Scale()
     grid = train_grid(task, scale, range(seed, seed + scale.seeds))
     columns = (grid[name] for name in ("gap", "epochs", "samples", "error"))
     fit = fit_error_model(*columns, run=grid["run"])
@@ -207,6 +217,38 @@ def close_loop(task: Task, scale: Scale | None = None, *, seed: int = 0) -> Loop
         measured[f"measured_{name}_se"] = _standard_error(ends[name]).to_numpy()
     plans = pd.DataFrame(rows).assign(**measured)
     return Loop(task.name, fit, grid, plans, tried - len(chosen))
+
+
+def save(loop: Loop, directory: str | os.PathLike[str]) -> None:
+    """Writes the fit and the summary, both tables and the figure, named by the task."""
+    from jaxlossy.topology import loop_figures  # brings matplotlib
+
+    directory = Path(directory)
+    numbers = {
+        "task": loop.task,
+        "constants": loop.fit.constants._asdict(),
+        "standard_errors": loop.fit.standard_errors._asdict(),
+        **{name: getattr(loop.fit, name) for name in ("rmse", "held_out_rmse", "margin", "spread")},
+        "summary": loop.summary(),
+        "infeasible": loop.infeasible,
+        "sentence": sentence(loop),
+    }
+    # JSON knows no NaN, which the error of a constant on its bound is.
+    text = json.dumps(_finite(numbers), indent=1, allow_nan=False)
+    with replacing(directory / f"{loop.task}.json") as path:
+        path.write_text(text)
+    for name, table in (("plans", loop.plans), ("grid", loop.grid)):
+        with replacing(directory / f"{loop.task}_{name}.csv") as path:
+            table.to_csv(path, index=False)
+    (directory / "figures").mkdir(exist_ok=True)
+    with replacing(directory / "figures" / f"{loop.task}.png") as path:
+        loop_figures.predicted_and_measured(loop).savefig(path, dpi=200)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sentence(loop: Loop) -> str:

@@ -59,7 +59,7 @@ def make_task(
     return Task(data.name, data, made, make_problem(made, data, **objects), error, of_replicas)
 
 
-_SKEWED = {"dirichlet_alpha": 0.1, "batch_size": 48, "loss_unit": "packet"}
+_SKEWED = {"dirichlet_alpha": 0.1, "loss_unit": "packet"}
 
 
 def digits(**fields: Any) -> Task:
@@ -75,7 +75,14 @@ def digits(**fields: Any) -> Task:
         data_lib.load("digits"),
         error=lambda outputs, labels: (outputs.argmax(axis=-1) != labels).astype(jnp.float32),
         of_replicas=False,
-        config={"model": "logistic", "learning_rate": 1.0, **_SKEWED, **fields},
+        config={
+            "model": "logistic",
+            "learning_rate": 1.0,
+            "local_steps": 4,
+            "batch_size": 24,
+            **_SKEWED,
+            **fields,
+        },
         optimizer=lambda rate: optax.sgd(_falling(rate)),
     )
 
@@ -112,7 +119,7 @@ def diabetes(**fields: Any) -> Task:
         data,
         error=lambda outputs, labels: squared(outputs, labels) / variance,
         of_replicas=True,
-        config={"learning_rate": 0.05, **_SKEWED, **fields},
+        config={"learning_rate": 0.05, "batch_size": 48, **_SKEWED, **fields},
         model=(lambda key, x: jnp.zeros(x.shape[1] + 1), lambda w, x: x @ w[:-1] + w[-1]),
         loss=squared,
         optimizer=lambda rate: optax.chain(

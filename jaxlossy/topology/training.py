@@ -10,7 +10,7 @@ as many epochs as the longest takes.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -156,8 +156,7 @@ def train_network(
     problem, workers = task.problem, len(network.active)
     layout, optimizer = problem.layout, problem.optimizer(config)
     rule, channel = gossip.gossip(network.mixing), problem.channel(config)
-    places = jnp.arange(workers)
-    weight = network.active / network.active.sum(dtype=jnp.float32)
+    weight = network.active.astype(jnp.float32) / network.active.sum(dtype=jnp.float32)
 
     share = config.batch_size // network.active.sum()
     counts = jnp.arange(config.batch_size) < jnp.maximum(share, 1)  # of a worker's batch
@@ -170,14 +169,11 @@ def train_network(
         params = jax.tree.map(lambda leaf: leaf[0], layout.unpack(replica[None]))
         return task.error(problem.model.apply(params, data.test_x), data.test_y).mean()
 
-    def draw(key, place, count):
-        return jax.random.randint(key, (config.batch_size,), 0, jnp.maximum(count, 1))
-
     def local_step(carry, index, count):
-        # Every worker has a key of its own, so that padding changes nothing.
         key = train.derive_key(config.seed, train.Purpose.BATCH, index)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, places)
-        batch = jnp.take_along_axis(network.pool, jax.vmap(draw)(keys, places, count), axis=1)
+        uniform = _draw_each(key, jnp.arange(workers), jax.random.uniform, (config.batch_size,))
+        place = (uniform * count[:, None].astype(jnp.float32)).astype(jnp.int32)
+        batch = jnp.take_along_axis(network.pool, place, axis=1)
         replicas, memory = carry
         params = layout.unpack(replicas)
         grads = jax.vmap(jax.grad(loss_of))(
@@ -192,7 +188,7 @@ def train_network(
 
     def epoch(carry, index):
         replicas, memory, links, clock = carry
-        count = (network.held + (index + 1).astype(jnp.float32) * network.arriving).astype(int)
+        count = (network.held + (index + 1).astype(jnp.float32) * network.arriving).astype(jnp.int32)
         count = jnp.minimum(count, network.pool.shape[1])
         replicas, memory = jax.lax.fori_loop(
             0,
@@ -231,16 +227,17 @@ def _along(mask: Bool[Array, " worker"], leaf: Array) -> Array:
 
 def _epoch_time(network: Network, key: jax.Array) -> Float[Array, ""]:
     """One epoch's duration: the slowest of all nodes, then the exchange."""
+    least = jnp.concatenate([network.work, network.delay])
+    mean = jnp.concatenate([network.straggle, network.late])
+    names = [2 * jnp.arange(len(network.work)), 2 * jnp.arange(len(network.delay)) + 1]
+    late = mean * _draw_each(key, jnp.concatenate(names), jax.random.exponential, ())
+    return network.exchange + (least + late).max()
 
-    def slowest(key, least, mean):
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(least)))
-        return (least + mean * jax.vmap(jax.random.exponential)(keys)).max(initial=0.0)
 
-    learning, information = jax.random.split(key)
-    return network.exchange + jnp.maximum(
-        slowest(learning, network.work, network.straggle),
-        slowest(information, network.delay, network.late),
-    )
+def _draw_each(key: jax.Array, names: Int[Array, " node"], draw: Callable, shape: tuple) -> Array:
+    """A draw for each node, from a key of its own, so that padding changes nothing."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, names)
+    return jax.vmap(lambda key: draw(key, shape))(keys)
 
 
 def train_plans(
