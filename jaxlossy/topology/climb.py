@@ -211,9 +211,7 @@ def _superset_bound(problem: Problem, side: Learners) -> float:
     return float(np.min(total[need <= rates[-1]], initial=np.inf))
 
 
-def _estimate(
-    problem: Problem, grid: TimeGrid, path: Found, candidates: np.ndarray
-) -> np.ndarray:
+def _estimate(problem: Problem, grid: TimeGrid, path: Found, candidates: np.ndarray) -> np.ndarray:
     """About what the best plan costs with each of these L-nodes added; without one, its error.
 
     Link costs are estimated: a further node takes its cheapest links, and those that it takes the
@@ -232,9 +230,7 @@ def _estimate(
     links = links + before * (1 - 1 / (count - 1))
 
     log = grid.log_learning[side.nodes].sum(axis=0) + grid.log_learning[candidates]
-    most = epochs_in_time(
-        problem, grid.expected_maximum(log)[:, None] + problem.tg * sample
-    )
+    most = epochs_in_time(problem, grid.expected_maximum(log)[:, None] + problem.tg * sample)
     epochs = np.arange(1, int(most.max()) + 1)
     costs = np.full(len(candidates), np.inf)
     for index, node in enumerate(candidates):
@@ -253,9 +249,7 @@ def _estimate(
         return costs
     chosen = path.choice.information
     log = log + grid.log_information[chosen].sum(axis=0)
-    most = epochs_in_time(
-        problem, grid.expected_maximum(log)[:, None] + problem.tg * sample
-    )
+    most = epochs_in_time(problem, grid.expected_maximum(log)[:, None] + problem.tg * sample)
     samples = side.samples + problem.X0[candidates]
     supplied = problem.r[chosen].sum()
     error = error_of(problem, gaps, samples[:, None], supplied, np.maximum(most, 1))

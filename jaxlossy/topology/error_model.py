@@ -135,9 +135,7 @@ def _jacobian(theta: np.ndarray, x: np.ndarray) -> np.ndarray:
     _, c1, c2, alpha, beta = theta
     rounds, samples = x[0] ** -alpha, x[1] ** -beta
     columns = (np.ones_like(rounds), samples, rounds)
-    return np.stack(
-        [*columns, -c2 * rounds * np.log(x[0]), -c1 * samples * np.log(x[1])], axis=1
-    )
+    return np.stack([*columns, -c2 * rounds * np.log(x[0]), -c1 * samples * np.log(x[1])], axis=1)
 
 
 def _solve(x: np.ndarray, y: np.ndarray) -> np.ndarray:

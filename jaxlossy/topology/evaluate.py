@@ -45,9 +45,7 @@ def evaluate(problem: Problem, plan: Plan) -> Plan:
     links = sum(problem.cLL[a, b] for a, b in plan.edges)
     rate = problem.cL[nodes].sum() + problem.cI[sources].sum() + links
     rate += problem.cIL[sources, attached].sum()
-    error = error_of(
-        problem, gap, problem.X0[nodes].sum(), problem.r[sources].sum(), plan.epochs
-    )
+    error = error_of(problem, gap, problem.X0[nodes].sum(), problem.r[sources].sum(), plan.epochs)
     return dataclasses.replace(
         plan,
         attached_to=tuple(map(int, attached)),
@@ -94,7 +92,10 @@ def least_epochs(problem: Problem, gap: Any, samples: Any, rate: Any) -> np.ndar
             middle = (low + high) // 2
             error = _error(np, problem, gap, samples, rate, middle.astype(np.float64))
             met = (error <= problem.eps_max) | (middle > problem.K_max)
-            low, high = np.where(met, low, np.minimum(middle + 1, high)), np.where(met, middle, high)
+            low, high = (
+                np.where(met, low, np.minimum(middle + 1, high)),
+                np.where(met, middle, high),
+            )
     return high
 
 
@@ -235,9 +236,7 @@ class Scorer:
                 size = max(64, 1 << (len(some) - 1).bit_length())
                 padded = np.resize(some, size)
                 part = Graphs(*(a[padded] for a in graphs))
-                scores = _score(
-                    self._fields, self._tables(int(count)), part, information[padded]
-                )
+                scores = _score(self._fields, self._tables(int(count)), part, information[padded])
                 for whole, piece in zip(result, scores, strict=True):
                     whole[some] = np.asarray(piece)[: len(some)]
         return result

@@ -71,13 +71,11 @@ def read_graphml(
     for a, b in graph.edges:
         graph.edges[a, b]["length"] = float(_distance(positions[a], positions[b], keys))
     roles = {name: values.get("role") for name, values in attributes.items()}
-    where = np.array(list(positions.values()))[:, ::-1 if keys == COORDINATES[0] else 1]
+    where = np.array(list(positions.values()))[:, :: -1 if keys == COORDINATES[0] else 1]
     return _network(path, _paths(path, graph), roles, where, seed, learning_share)
 
 
-def read_edges(
-    path: str | os.PathLike[str], *, seed: int, learning_share: float = 0.5
-) -> Network:
+def read_edges(path: str | os.PathLike[str], *, seed: int, learning_share: float = 0.5) -> Network:
     """Reads lines of two nodes and, where links are not of equal length, their distance.
 
     Names have no spaces; # starts a comment. The shortest of several edges between two nodes counts.

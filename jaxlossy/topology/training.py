@@ -176,9 +176,7 @@ def train_network(
         batch = jnp.take_along_axis(network.pool, place, axis=1)
         replicas, memory = carry
         params = layout.unpack(replicas)
-        grads = jax.vmap(jax.grad(loss_of))(
-            params, data.train_x[batch], data.train_y[batch]
-        )
+        grads = jax.vmap(jax.grad(loss_of))(params, data.train_x[batch], data.train_y[batch])
         updates, stepped = jax.vmap(optimizer.update)(grads, memory, params)
         stepped = (layout.pack(optax.apply_updates(params, updates)), stepped)
         learns = network.active & (count > 0)
@@ -188,7 +186,9 @@ def train_network(
 
     def epoch(carry, index):
         replicas, memory, links, clock = carry
-        count = (network.held + (index + 1).astype(jnp.float32) * network.arriving).astype(jnp.int32)
+        count = (network.held + (index + 1).astype(jnp.float32) * network.arriving).astype(
+            jnp.int32
+        )
         count = jnp.minimum(count, network.pool.shape[1])
         replicas, memory = jax.lax.fori_loop(
             0,
