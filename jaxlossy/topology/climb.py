@@ -4,10 +4,10 @@ After Malandrino, Chiasserini, Molner, de la Oliva (arXiv 2102.03394); the steps
 of it. The plain form stops at the first set of I-nodes that makes a plan and is shaped like the
 paper's; to refine adds more graphs, and adds, drops and exchanges I-nodes while that helps.
 
-With few L-nodes every one is a start and every one a candidate to grow by. With more, the starts are
-the best single L-nodes and the candidates those that an estimate favours, so that the time grows no
-faster than with the cube of the number of nodes. A graph is passed over where a lower bound says
-that no plan on it can be cheaper than one at hand, which loses nothing.
+With few L-nodes every one is a start and every one a candidate to grow by. With more, the starts
+are the best single L-nodes and the candidates those that an estimate favours, so that the time
+grows no faster than with the cube of the number of nodes. A graph is passed over where a lower
+bound says that no plan on it can be cheaper than one at hand, which loses nothing.
 """
 
 import math
@@ -184,7 +184,7 @@ def _climb(
 
 
 def _errors(problem: Problem, grid: TimeGrid, sides: list[Learners]) -> list[np.ndarray]:
-    """The error at the deadline on each rung, with I-nodes that serve the first densest one well."""
+    """The error at the deadline on each rung, with I-nodes that serve a dense one well."""
     chosen = greedy(problem, grid, sides[0], len(sides[0].gap) - 1).information
     extra = grid.log_information[chosen].sum(axis=0)
     supplied = problem.r[chosen].sum()
@@ -211,9 +211,7 @@ def _superset_bound(problem: Problem, side: Learners) -> float:
     return float(np.min(total[need <= rates[-1]], initial=np.inf))
 
 
-def _estimate(
-    problem: Problem, grid: TimeGrid, path: Found, candidates: np.ndarray
-) -> np.ndarray:
+def _estimate(problem: Problem, grid: TimeGrid, path: Found, candidates: np.ndarray) -> np.ndarray:
     """About what the best plan costs with each of these L-nodes added; without one, its error.
 
     Link costs are estimated: a further node takes its cheapest links, and those that it takes the
@@ -232,9 +230,7 @@ def _estimate(
     links = links + before * (1 - 1 / (count - 1))
 
     log = grid.log_learning[side.nodes].sum(axis=0) + grid.log_learning[candidates]
-    most = epochs_in_time(
-        problem, grid.expected_maximum(log)[:, None] + problem.tg * sample
-    )
+    most = epochs_in_time(problem, grid.expected_maximum(log)[:, None] + problem.tg * sample)
     epochs = np.arange(1, int(most.max()) + 1)
     costs = np.full(len(candidates), np.inf)
     for index, node in enumerate(candidates):
@@ -253,9 +249,7 @@ def _estimate(
         return costs
     chosen = path.choice.information
     log = log + grid.log_information[chosen].sum(axis=0)
-    most = epochs_in_time(
-        problem, grid.expected_maximum(log)[:, None] + problem.tg * sample
-    )
+    most = epochs_in_time(problem, grid.expected_maximum(log)[:, None] + problem.tg * sample)
     samples = side.samples + problem.X0[candidates]
     supplied = problem.r[chosen].sum()
     error = error_of(problem, gaps, samples[:, None], supplied, np.maximum(most, 1))

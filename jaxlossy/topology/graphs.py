@@ -41,9 +41,7 @@ def edges_of(adjacency: Bool[np.ndarray, "n n"], nodes: Sequence[int]) -> tuple:
     return tuple(sorted((a, b) for a, b in named))
 
 
-def adjacency_of(
-    edges: Sequence[tuple[int, int]], nodes: Sequence[int]
-) -> Bool[np.ndarray, "n n"]:
+def adjacency_of(edges: Sequence[tuple[int, int]], nodes: Sequence[int]) -> Bool[np.ndarray, "n n"]:
     """The graph over these nodes, in their order, with these links."""
     place = {node: index for index, node in enumerate(nodes)}
     adjacency = np.zeros((len(nodes), len(nodes)), bool)

@@ -103,7 +103,5 @@ def _circulants(cost: np.ndarray, order: np.ndarray, refine: bool) -> list[tuple
             gap = float(spectral_gap(graph))
             if gap > 0:
                 back = np.argsort(order)
-                found.append(
-                    (price, int(graph.sum(axis=1).max()), gap, graph[np.ix_(back, back)])
-                )
+                found.append((price, int(graph.sum(axis=1).max()), gap, graph[np.ix_(back, back)]))
     return found
