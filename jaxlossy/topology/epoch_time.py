@@ -15,7 +15,8 @@ from jaxtyping import Float
 from jaxlossy.topology.model import Problem
 
 NEVER = -800.0  # stands for log 0: its exponential is 0, and sums of it stay finite
-ORDERS = (0.03, 0.25, 0.6)  # widths of panels, in means, up to which 2, 3 and 4 points do
+ORDERS = (0.03, 0.25, 0.5)  # widths of panels, in means, up to which 2, 3 and 4 points do
+WIDEST = 1.5  # panel, in means; it has 8 points
 REACH = 35.0  # means after which nothing of an exponential is left in float64
 
 
@@ -103,7 +104,7 @@ def _panels(shift: np.ndarray, mean: np.ndarray, start: float) -> tuple[np.ndarr
     for cut in cuts:
         while left < cut:
             acting = (shift <= left) & (left < over)
-            room = mean + np.maximum(left - shift - 8 * mean, 0) / 4
+            room = WIDEST * mean + np.maximum(left - shift - 8 * mean, 0) / 4
             room = float(np.min(room, where=acting, initial=np.inf))
             parts = math.ceil((cut - left) / room) if room < cut - left else 1
             right = cut if parts == 1 else left + (cut - left) / parts
@@ -113,7 +114,7 @@ def _panels(shift: np.ndarray, mean: np.ndarray, start: float) -> tuple[np.ndarr
     left, width = np.array(lefts), np.subtract(rights, lefts)
     relative = width / np.min(mean[mean > 0], initial=np.inf)
     points, weights = [], []
-    for order, least, most in zip((2, 3, 4, 7), (-1, *ORDERS), (*ORDERS, np.inf), strict=True):
+    for order, least, most in zip((2, 3, 4, 8), (-1, *ORDERS), (*ORDERS, np.inf), strict=True):
         some = (relative > least) & (relative <= most)
         x, w = np.polynomial.legendre.leggauss(order)
         points.append((left[some, None] + width[some, None] * (1 + x) / 2).ravel())

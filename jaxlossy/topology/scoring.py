@@ -219,8 +219,9 @@ def _score(problem, table, active, link_cost, degree, gap):
     start, weights, log = table
     on = active.astype(log.dtype)
     learning, sources = on[:, : len(problem.X0)], on[:, len(problem.X0) :]
-    epoch = start + (1 - jnp.exp(on @ log)) @ weights + problem.tg * degree
-    links = jnp.where(active[:, None, : len(problem.X0)], problem.cIL, jnp.inf).min(axis=2)
+    epoch = start - jnp.expm1(on @ log) @ weights + problem.tg * degree
+    there = active[:, : len(problem.X0), None]
+    links = jnp.where(there, problem.cIL.T, jnp.inf).min(axis=1)
     chosen = active[:, len(problem.X0) :]
     rate = learning @ problem.cL + link_cost
     rate += jnp.where(chosen, problem.cI + links, 0.0).sum(axis=1)
