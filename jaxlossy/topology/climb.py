@@ -4,10 +4,10 @@ After Malandrino, Chiasserini, Molner, de la Oliva (arXiv 2102.03394); the steps
 of it. The plain form stops at the first set of I-nodes that makes a plan and is shaped like the
 paper's; to refine adds more graphs, and adds, drops and exchanges I-nodes while that helps.
 
-With few L-nodes every one is a start and every one a candidate to grow by. With more, the starts are
-the best single L-nodes and the candidates those that an estimate favours, so that the time grows no
-faster than with the cube of the number of nodes. A graph is passed over where a lower bound says
-that no plan on it can be cheaper than one at hand, which loses nothing.
+With few L-nodes every one is a start and every one a candidate to grow by. With more, the starts
+are the best single L-nodes and the candidates those that an estimate favours, so that the time
+grows no faster than with the cube of the number of nodes. A graph is passed over where a lower
+bound says that no plan on it can be cheaper than one at hand, which loses nothing.
 """
 
 import math
@@ -184,7 +184,7 @@ def _climb(
 
 
 def _errors(problem: Problem, grid: TimeGrid, sides: list[Learners]) -> list[np.ndarray]:
-    """The error at the deadline on each rung, with I-nodes that serve the first densest one well."""
+    """The error at the deadline on each rung, with I-nodes that serve a dense one well."""
     chosen = greedy(problem, grid, sides[0], len(sides[0].gap) - 1).information
     extra = grid.log_information[chosen].sum(axis=0)
     supplied = problem.r[chosen].sum()

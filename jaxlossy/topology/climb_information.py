@@ -48,7 +48,7 @@ class Cover(NamedTuple):
 def needed(
     problem: Problem, gap: Float[np.ndarray, " rung"], samples: float, most: int
 ) -> Float[np.ndarray, "rung K"]:
-    """Samples an epoch that K = 1 to ``most`` epochs need from I-nodes, inf if no number will do."""
+    """Samples an epoch that K = 1, 2, ... epochs need from I-nodes, inf if no number will do."""
     epochs = np.arange(1, most + 1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         mixing = problem.c2 * (gap[:, None] * epochs) ** -problem.alpha
@@ -61,8 +61,8 @@ def needed(
 def cover(problem: Problem, grid: TimeGrid, side: Learners) -> Cover:
     """Bounds and first sets for all rungs at once.
 
-    For fixed K the error asks for so many samples an epoch: a knapsack to be covered. Its fractional
-    solution bounds the cost, and its first nodes up to the one that covers are a set to start from.
+    For fixed K the error asks for so many samples an epoch: a knapsack to be covered. Its
+    fractional solution bounds the cost, and its nodes, the last one whole, are a first set.
     """
     alone = float(grid.expected_maximum(side.log_product))
     limit = epochs_in_time(problem, alone + problem.tg * side.degree)

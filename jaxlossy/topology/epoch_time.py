@@ -15,6 +15,8 @@ from jaxtyping import Float
 from jaxlossy.topology.model import Problem
 
 NEVER = -800.0  # stands for log 0: its exponential is 0, and sums of it stay finite
+ORDERS = (0.03, 0.25, 0.5)  # widths of panels, in means, up to which 2, 3 and 4 points do
+WIDEST = 1.5  # panel, in means; it has 8 points
 REACH = 35.0  # means after which nothing of an exponential is left in float64
 
 
@@ -73,11 +75,11 @@ class TimeGrid(NamedTuple):
 def time_grid(problem: Problem, learners: int) -> TimeGrid:
     """The grid for sets of this many L-nodes.
 
-    It ends where the last node is surely ready that can be before ``T_max``; sets with others, which
-    have no time for one epoch, are ready by then as far as the grid knows.
+    It ends where the last node is surely ready that can be before ``T_max``; sets with others,
+    which have no time for one epoch, are ready by then as far as the grid knows.
 
-    Gauss-Legendre panels, cut at every shift, where a product has a kink, and no wider than a node's
-    mean for some means after its shift, then wider and wider.
+    Gauss-Legendre panels, cut at every shift, where a product has a kink, and no wider than a
+    node's mean for some means after its shift, then wider and wider.
     """
     shift = np.concatenate([problem.work / learners, problem.dmin])
     mean = np.concatenate([problem.strag, problem.dexp])
@@ -102,7 +104,7 @@ def _panels(shift: np.ndarray, mean: np.ndarray, start: float) -> tuple[np.ndarr
     for cut in cuts:
         while left < cut:
             acting = (shift <= left) & (left < over)
-            room = mean + np.maximum(left - shift - 8 * mean, 0) / 4
+            room = WIDEST * mean + np.maximum(left - shift - 8 * mean, 0) / 4
             room = float(np.min(room, where=acting, initial=np.inf))
             parts = math.ceil((cut - left) / room) if room < cut - left else 1
             right = cut if parts == 1 else left + (cut - left) / parts
@@ -110,10 +112,10 @@ def _panels(shift: np.ndarray, mean: np.ndarray, start: float) -> tuple[np.ndarr
             rights.append(right)
             left = right
     left, width = np.array(lefts), np.subtract(rights, lefts)
-    scale = np.min(mean[mean > 0], initial=np.inf)
+    relative = width / np.min(mean[mean > 0], initial=np.inf)
     points, weights = [], []
-    for order, least, most in ((2, 0, 0.02), (4, 0.02, 0.25), (8, 0.25, np.inf)):
-        some = (width > least * scale) & (width <= most * scale)
+    for order, least, most in zip((2, 3, 4, 8), (-1, *ORDERS), (*ORDERS, np.inf), strict=True):
+        some = (relative > least) & (relative <= most)
         x, w = np.polynomial.legendre.leggauss(order)
         points.append((left[some, None] + width[some, None] * (1 + x) / 2).ravel())
         weights.append((width[some, None] * w / 2).ravel())

@@ -1,14 +1,14 @@
 """The optimum of small problems, by two ways that share the model and nothing else.
 
 ``optimum`` looks at every set of L-nodes, every connected graph over it, every set of I-nodes and
-every number of epochs. ``milp_optimum`` fixes L-nodes, graph and K, and leaves the choice of I-nodes
-to a mixed-integer linear program.
+every number of epochs. ``milp_optimum`` fixes L-nodes, graph and K, and leaves the choice of
+I-nodes to a mixed-integer linear program.
 
 What is linear there, for fixed graph and K: the cost; and the error, which asks for a sum of rates:
 ``sum r_i x_i >= need``. The time is not: E[max] is a monotone set function of the I-nodes. So the
-program is solved without it. If its solution takes too long, so does every set that contains it, or
-any subset of it that takes too long already: the cut ``sum_{i in subset} x_i <= |subset| - 1`` loses
-no plan, and the program is solved again. There are finitely many subsets.
+program is solved without it. If its solution takes too long, so does every set that contains it,
+or any subset of it that takes too long already: the cut ``sum_{i in subset} x_i <= |subset| - 1``
+loses no plan, and the program is solved again. There are finitely many subsets.
 """
 
 import functools
