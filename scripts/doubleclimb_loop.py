@@ -16,7 +16,7 @@ from absl import app, flags, logging
 import jaxlossy
 from jaxlossy.errors import check_name
 from jaxlossy.files import writable_directory
-from jaxlossy.topology import loop, tasks
+from jaxlossy.topology import loop, loop_report, tasks
 
 _TASK = flags.DEFINE_list("task", ["digits", "diabetes"], "What is learnt.")
 _DROP_PROBABILITY = flags.DEFINE_float("drop_probability", 0.0, "Of a packet on every link.")
@@ -38,8 +38,8 @@ def main(argv: list[str]) -> None:
             scale = loop.SCALES[name].quick() if _QUICK.value else loop.SCALES[name]
             task = getattr(tasks, name)(drop_probability=_DROP_PROBABILITY.value)
             found = loop.close_loop(task, scale, seed=_SEED.value)
-            loop.save(found, workdir)
-            print(f"{loop.sentence(found)}\n")
+            loop_report.save(found, workdir)
+            print(f"{loop_report.sentence(found)}\n")
     except jaxlossy.ConfigError as error:
         sys.exit(f"error: {error}")
     print(f"results are in {_WORKDIR.value}")

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jaxlossy.topology import loop, loop_figures
+from jaxlossy.topology import loop, loop_report
 from jaxlossy.topology.climb import doubleclimb
 from jaxlossy.topology.error_model import Constants, Fit, predict
 
@@ -40,7 +40,7 @@ def found(off, slower=1.0):
 
 def test_the_summary_says_how_well_predictions_hold():
     good = found(off=0.01)
-    assert good.summary() == pytest.approx(
+    assert loop_report.summary(good) == pytest.approx(
         {
             "plans": 10, "rank_correlation": 1.0, "met": 1.0, "met_less_margin": 0.0,
             "bias": 0.01, "rmse": 0.01, "noise": 0.003, "slower": 0.0,
@@ -48,13 +48,13 @@ def test_the_summary_says_how_well_predictions_hold():
         },
         abs=1e-9,
     )  # fmt: skip
-    assert "100% of the plans meet their target (as meant)" in loop.sentence(good)
+    assert "100% of the plans meet their target (as meant)" in loop_report.sentence(good)
     bad = found(off=np.where(np.arange(10) < 3, 0.09, -0.01), slower=1.1)
-    assert bad.summary()["met"] == pytest.approx(0.7)
-    assert bad.summary()["rank_correlation"] < 0.8
-    assert bad.summary()["largest_time_deviation"] == pytest.approx(0.1)
-    assert "70% of the plans meet their target (short of 90%)" in loop.sentence(bad)
-    assert "1.100 times the predicted time, 10.0% off" in loop.sentence(bad)
+    assert loop_report.summary(bad)["met"] == pytest.approx(0.7)
+    assert loop_report.summary(bad)["rank_correlation"] < 0.8
+    assert loop_report.summary(bad)["largest_time_deviation"] == pytest.approx(0.1)
+    assert "70% of the plans meet their target (short of 90%)" in loop_report.sentence(bad)
+    assert "1.100 times the predicted time, 10.0% off" in loop_report.sentence(bad)
 
 
 def test_targets_keep_plans_inside_the_grid():
@@ -77,14 +77,14 @@ def test_targets_keep_plans_inside_the_grid():
 
 
 def test_what_is_saved(tmp_path):
-    loop.save(found(off=0.0), tmp_path)
+    loop_report.save(found(off=0.0), tmp_path)
     numbers = json.loads((tmp_path / "digits.json").read_text())
     assert numbers["constants"]["beta"] == 1.3
     assert numbers["standard_errors"]["alpha"] is None
     assert numbers["summary"]["met"] == 1.0
     assert len(pd.read_csv(tmp_path / "digits_plans.csv")) == 10
     assert (tmp_path / "figures" / "digits.png").stat().st_size > 10_000
-    figure = loop_figures.predicted_and_measured(found(off=0.0))
+    figure = loop_report.predicted_and_measured(found(off=0.0))
     assert [axes.get_xlabel().split()[0] for axes in figure.axes] == ["predicted"] * 2
     np.testing.assert_allclose(
         figure.axes[0].containers[0].lines[0].get_ydata(), np.linspace(0.1, 0.2, 10)

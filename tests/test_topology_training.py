@@ -9,7 +9,7 @@ import pytest
 
 from jaxlossy import data as data_lib
 from jaxlossy.errors import ConfigError
-from jaxlossy.topology import graphs, training
+from jaxlossy.topology import graphs, networks, training
 from jaxlossy.topology.epoch_time import expected_maximum
 from jaxlossy.topology.model import Plan, Problem
 from jaxlossy.topology.tasks import Task, make_task
@@ -95,7 +95,7 @@ def test_samples_grow_by_what_i_nodes_supply():
 
 
 def test_workers_draw_only_what_they_have():
-    network = training.as_network(*CHOSEN[0], task(), seed=0)
+    network = networks.as_network(*CHOSEN[0], task(), seed=0)
     needed = np.floor(network.held + 5 * network.arriving).max()
     assert network.arriving.sum() == pytest.approx(2.5)
     assert network.pool.shape == (3, needed)
@@ -112,7 +112,7 @@ WORLD = [
 
 @functools.cache
 def world():
-    """A quadratic, on which workers take one step and then only mix: the next ones have no length."""
+    """A quadratic, on which workers take one step and then only mix, the others have no length."""
     x = np.random.default_rng(2).normal(size=(64, 3))
     quadratic = make_task(
         data_lib.from_arrays((x, x[:, 0]), (x[:1], x[:1, 0]), name="quadratic"),
@@ -163,8 +163,8 @@ def test_gradients_are_not_exchanged_by_gossip():
 
 
 def test_padding_mixes_with_nobody():
-    networks = [training.as_network(p, c, task(), seed=0) for p, c in CHOSEN]
-    stacked = training.stack(networks)
+    alone = [networks.as_network(p, c, task(), seed=0) for p, c in CHOSEN]
+    stacked = networks.stack(alone)
     for mixing, active in zip(stacked.mixing, stacked.active, strict=True):
         np.testing.assert_allclose(mixing.sum(axis=0), 1, atol=1e-6)
         np.testing.assert_allclose(mixing, mixing.T)

@@ -86,7 +86,8 @@ def fit_error_model(
       ConfigError: points that are not finite or not positive, or too few of them or of the runs.
 
     >>> rng = np.random.default_rng(0)
-    >>> gap, epochs, samples = rng.uniform(0.1, 1, 60), rng.integers(5, 99, 60), rng.uniform(9, 999, 60)
+    >>> gap, epochs = rng.uniform(0.1, 1, 60), rng.integers(5, 99, 60)
+    >>> samples = rng.uniform(9, 999, 60)
     >>> true = Constants(0.05, 1.0, 0.5, alpha=1.0, beta=0.5)
     >>> fit = fit_error_model(gap, epochs, samples, predict(true, gap, epochs, samples))
     >>> np.round(fit.constants, 4).tolist(), fit.held_out_rmse < 1e-6
@@ -150,7 +151,7 @@ def _solve(x: np.ndarray, y: np.ndarray) -> np.ndarray:
                 optimize.least_squares(
                     lambda theta: _model(theta, x) - y,
                     start,
-                    lambda theta: _jacobian(theta, x),
+                    lambda theta: _jacobian(theta, x),  # pyright: ignore[reportArgumentType]
                     bounds=bounds,
                     x_scale="jac",
                 )

@@ -6,19 +6,13 @@ error and time with what was predicted.
 """
 
 import dataclasses
-import json
-import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from jaxlossy.errors import ConfigError
-from jaxlossy.files import replacing
 from jaxlossy.topology import graphs
 from jaxlossy.topology.climb import doubleclimb
 from jaxlossy.topology.error_model import Constants, Fit, fit_error_model, predict
@@ -26,6 +20,8 @@ from jaxlossy.topology.instances import edge_network
 from jaxlossy.topology.model import Plan, Problem
 from jaxlossy.topology.tasks import Task
 from jaxlossy.topology.training import at_end, train_plans
+
+Frame = Any  # pandas', whose types say too little
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,41 +74,12 @@ class Loop(NamedTuple):
 
     task: str
     fit: Fit
-    grid: pd.DataFrame
-    plans: pd.DataFrame
+    grid: Frame
+    plans: Frame
     infeasible: int
 
-    def summary(self) -> dict[str, float]:
-        """How well predictions hold.
 
-        Returns:
-          plans, their number; rank_correlation, Spearman's, of predicted and measured errors; met,
-          the share of plans within their target; met_less_margin, within a target lower by the
-          fit's margin; bias and rmse, mean and root mean square of measured less predicted errors;
-          noise, root mean square standard error of the measured ones; slower, measured over
-          predicted time, less 1, on average; largest_time_deviation, the largest of these.
-        """
-        plans = self.plans
-        off = plans["measured_error"] - plans["predicted_error"]
-        slower = plans["measured_time"] / plans["predicted_time"] - 1
-        return {
-            "plans": len(plans),
-            "rank_correlation": float(
-                stats.spearmanr(plans["predicted_error"], plans["measured_error"]).statistic
-            ),
-            "met": float((plans["measured_error"] <= plans["eps_max"]).mean()),
-            "met_less_margin": float(
-                (plans["measured_error"] <= plans["eps_max"] - self.fit.margin).mean()
-            ),
-            "bias": float(off.mean()),
-            "rmse": float(np.sqrt((off**2).mean())),
-            "noise": float(np.sqrt((plans["measured_error_se"] ** 2).mean())),
-            "slower": float(slower.mean()),
-            "largest_time_deviation": float(slower.abs().max()),
-        }
-
-
-def train_grid(task: Task, scale: Scale, seeds: Sequence[int]) -> pd.DataFrame:
+def train_grid(task: Task, scale: Scale, seeds: Sequence[int]) -> Frame:
     """Errors over (graph, data, epochs): one run for each graph and amount of data.
 
     Graphs are circulants of degree 2, 4, 8, ... and the clique. Half of the runs keep the samples
@@ -229,55 +196,6 @@ def close_loop(task: Task, scale: Scale, *, seed: int = 0) -> Loop:
         measured[f"measured_{name}_se"] = _standard_error(ends[name]).to_numpy()
     plans = pd.DataFrame(rows).assign(**measured)
     return Loop(task.name, fit, grid, plans, tried - len(chosen))
-
-
-def save(loop: Loop, directory: str | os.PathLike[str]) -> None:
-    """Writes the fit and the summary, both tables and the figure, named by the task."""
-    from jaxlossy.topology import loop_figures  # brings matplotlib
-
-    directory = Path(directory)
-    numbers = {
-        "task": loop.task,
-        "constants": loop.fit.constants._asdict(),
-        "standard_errors": loop.fit.standard_errors._asdict(),
-        **{name: getattr(loop.fit, name) for name in ("rmse", "held_out_rmse", "margin", "spread")},
-        "summary": loop.summary(),
-        "infeasible": loop.infeasible,
-        "sentence": sentence(loop),
-    }
-    # JSON knows no NaN, which the error of a constant on its bound is.
-    text = json.dumps(_finite(numbers), indent=1, allow_nan=False)
-    with replacing(directory / f"{loop.task}.json") as path:
-        path.write_text(text)
-    for name, table in (("plans", loop.plans), ("grid", loop.grid)):
-        with replacing(directory / f"{loop.task}_{name}.csv") as path:
-            table.to_csv(path, index=False)
-    (directory / "figures").mkdir(exist_ok=True)
-    with replacing(directory / "figures" / f"{loop.task}.png") as path:
-        loop_figures.predicted_and_measured(loop).savefig(path, dpi=200)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def sentence(loop: Loop) -> str:
-    """What was found, in words, from the numbers."""
-    s = loop.summary()
-    verdict = "as meant" if s["met"] >= 0.9 else "short of 90%"
-    side = "above" if s["bias"] > 0 else "below"
-    return (
-        f"{loop.task}: {s['plans']:.0f} plans trained; predicted and measured error have rank "
-        f"correlation {s['rank_correlation']:.2f}; {s['met']:.0%} of the plans meet their target "
-        f"({verdict}), {s['met_less_margin']:.0%} also one that is lower by the fit's margin of "
-        f"{loop.fit.margin:.3f}. Measured errors lie {abs(s['bias']):.3f} {side} the predicted ones "
-        f"on average, {s['rmse']:.3f} off (root mean square; noise of the seeds {s['noise']:.3f}, "
-        f"held-out error of the fit {loop.fit.held_out_rmse:.3f}, spread of the grid "
-        f"{loop.fit.spread:.3f}). Training takes {1 + s['slower']:.3f} times the predicted time, "
-        f"{s['largest_time_deviation']:.1%} off at most."
-    )
 
 
 def plan_row(problem: Problem, plan: Plan, constants: Constants) -> dict[str, Any]:

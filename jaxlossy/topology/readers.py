@@ -78,7 +78,8 @@ def read_graphml(
 def read_edges(path: str | os.PathLike[str], *, seed: int, learning_share: float = 0.5) -> Network:
     """Reads lines of two nodes and, where links are not of equal length, their distance.
 
-    Names have no spaces; # starts a comment. The shortest of several edges between two nodes counts.
+    Names have no spaces; # starts a comment. Of several edges between two nodes
+    the shortest counts.
 
     Args:
       path: the file.
