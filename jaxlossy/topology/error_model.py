@@ -18,7 +18,7 @@ from jaxlossy.errors import ConfigError
 #: Largest exponent: beyond it a term is a step, and data can not tell one from another.
 MAX_EXPONENT = 4.0
 #: Exponents that fits start from, alpha and beta each.
-STARTS = (0.25, 0.5, 1.0, 2.0)
+STARTS = (0.3, 0.8, 2.0)
 
 
 class Constants(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from scipy import stats
 
 from jaxlossy.figures import NotebookFigure
@@ -61,8 +62,8 @@ def sentence(loop: Loop) -> str:
         f"{loop.fit.margin:.3f}. Measured errors lie {abs(s['bias']):.3f} {side} the predicted "
         f"ones on average, {s['rmse']:.3f} off (root mean square; noise of the seeds "
         f"{s['noise']:.3f}, held-out error of the fit {loop.fit.held_out_rmse:.3f}, spread of the "
-        f"grid {loop.fit.spread:.3f}). Training takes {1 + s['slower']:.3f} times the predicted time, "
-        f"{s['largest_time_deviation']:.1%} off at most."
+        f"grid {loop.fit.spread:.3f}). Training takes {1 + s['slower']:.3f} times the predicted "
+        f"time, {s['largest_time_deviation']:.1%} off at most."
     )
 
 
@@ -97,6 +98,10 @@ def predicted_and_measured(loop: Loop) -> Figure:
     error.set_title(f"rank correlation {correlation:.2f}, {numbers['met']:.0%} met", fontsize=9)
     _points(time, plans, "time", color=MET, label="plan")
     time.set(xscale="log", yscale="log")
+    for axis in (time.xaxis, time.yaxis):  # numbers, not powers
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FormatStrFormatter("%g"))
+        axis.set_minor_formatter(NullFormatter())
     time.set_xlabel("predicted time, s", fontsize=10)
     time.set_ylabel("measured time, s", fontsize=10)
     time.set_title(f"measured / predicted {1 + numbers['slower']:.3f} on average", fontsize=9)
