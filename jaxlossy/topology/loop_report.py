@@ -27,10 +27,12 @@ def summary(loop: Loop) -> dict[str, float]:
       plans, their number; rank_correlation, Spearman's, of predicted and measured errors; met,
       the share of plans within their target; met_less_margin, within a target lower by the
       fit's margin; bias and rmse, mean and root mean square of measured less predicted errors;
+      rings, rings_met and rings_bias, the same of the plans on rings; NaN where there are none;
       noise, root mean square standard error of the measured ones; slower, measured over
       predicted time, less 1, on average; largest_time_deviation, the largest of these.
     """
-    plans = loop.plans
+    plans = loop.plans[loop.plans["graph"] == "chosen"]
+    rings = loop.plans[loop.plans["graph"] == "ring"]
     off = plans["measured_error"] - plans["predicted_error"]
     slower = plans["measured_time"] / plans["predicted_time"] - 1
     return {
@@ -45,6 +47,9 @@ def summary(loop: Loop) -> dict[str, float]:
         "bias": float(off.mean()),
         "rmse": float(np.sqrt((off**2).mean())),
         "noise": float(np.sqrt((plans["measured_error_se"] ** 2).mean())),
+        "rings": len(rings),
+        "rings_met": float((rings["measured_error"] <= rings["eps_max"]).mean()),
+        "rings_bias": float((rings["measured_error"] - rings["predicted_error"]).mean()),
         "slower": float(slower.mean()),
         "largest_time_deviation": float(slower.abs().max()),
     }
@@ -55,6 +60,13 @@ def sentence(loop: Loop) -> str:
     s = summary(loop)
     verdict = "as meant" if s["met"] >= 0.9 else "short of 90%"
     side = "above" if s["bias"] > 0 else "below"
+    rings = ""
+    if s["rings"]:
+        rings = (
+            f" On a ring, for the epochs that the model then asks for, {s['rings_met']:.0%} of "
+            f"{s['rings']:.0f} plans meet their target; measured less predicted error is "
+            f"{s['rings_bias']:+.3f} on average."
+        )
     return (
         f"{loop.task}: {s['plans']:.0f} plans trained; predicted and measured error have rank "
         f"correlation {s['rank_correlation']:.2f}; {s['met']:.0%} of the plans meet their target "
@@ -63,7 +75,7 @@ def sentence(loop: Loop) -> str:
         f"ones on average, {s['rmse']:.3f} off (root mean square; noise of the seeds "
         f"{s['noise']:.3f}, held-out error of the fit {loop.fit.held_out_rmse:.3f}, spread of the "
         f"grid {loop.fit.spread:.3f}). Training takes {1 + s['slower']:.3f} times the predicted "
-        f"time, {s['largest_time_deviation']:.1%} off at most."
+        f"time, {s['largest_time_deviation']:.1%} off at most.{rings}"
     )
 
 
@@ -79,10 +91,12 @@ def predicted_and_measured(loop: Loop) -> Figure:
     figure = NotebookFigure(figsize=(9.2, 4.0), layout="constrained")
     error, time = figure.subplots(1, 2)
     plans, numbers = loop.plans, summary(loop)
-    met = plans["measured_error"] <= plans["eps_max"]
-    for rows, colour, label in ((met, MET, "target met"), (~met, MISSED, "target missed")):
-        if rows.any():
-            _points(error, plans[rows], "error", color=colour, label=label)
+    met, ring = plans["measured_error"] <= plans["eps_max"], plans["graph"] == "ring"
+    for some, marker, word in ((~ring, "o", ""), (ring, "^", "on a ring, ")):
+        for rows, colour, label in ((met, MET, "target met"), (~met, MISSED, "target missed")):
+            if (rows & some).any():
+                style = {"color": colour, "label": word + label, "fmt": marker}
+                _points(error, plans[rows & some], "error", **style)
     error.scatter(
         plans["predicted_error"],
         plans["eps_max"],
@@ -96,7 +110,7 @@ def predicted_and_measured(loop: Loop) -> Figure:
     error.set_ylabel(f"measured {words}", fontsize=10)
     correlation = numbers["rank_correlation"]
     error.set_title(f"rank correlation {correlation:.2f}, {numbers['met']:.0%} met", fontsize=9)
-    _points(time, plans, "time", color=MET, label="plan")
+    _points(time, plans, "time", color=MET, fmt="o")
     time.set(xscale="log", yscale="log")
     for axis in (time.xaxis, time.yaxis):  # numbers, not powers
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -112,7 +126,7 @@ def predicted_and_measured(loop: Loop) -> Figure:
         axes.grid(alpha=0.25)
     error.legend(frameon=False, fontsize=9, loc="upper left")
     figure.suptitle(
-        f"{len(plans)} plans chosen by DoubleClimb for {loop.task}, trained "
+        f"{(~ring).sum()} plans chosen by DoubleClimb for {loop.task}, trained "
         "(bars: 2 standard errors over seeds)",
         fontsize=10,
     )
@@ -124,7 +138,6 @@ def _points(axes: Axes, plans: Any, name: str, **style: Any) -> None:
         plans[f"predicted_{name}"],
         plans[f"measured_{name}"],
         2 * plans[f"measured_{name}_se"],
-        fmt="o",
         ms=4.5,
         lw=1,
         **style,
