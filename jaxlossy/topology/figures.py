@@ -1,0 +1,264 @@
+"""Figures of topology problems: costs, ratios to the optimum, what is chosen, and a plan drawn."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.ticker
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from jaxlossy.figures import NotebookFigure
+from jaxlossy.files import replacing
+from jaxlossy.topology.model import Plan, Problem
+
+Frame = Any  # a pandas data frame, whose types pandas does not give
+# Name, colour, marker and line of each algorithm, the ones that matter most on top.
+STYLES = {
+    "optimum": ("optimum", "black", "", "-"),
+    "milp": ("MILP", "0.4", "", ":"),
+    "refined": ("DoubleClimb, refined", "tab:red", "o", "-"),
+    "plain": ("DoubleClimb, plain", "tab:orange", "s", "-"),
+    "genetic": ("genetic", "tab:green", "^", "--"),
+    "uniform": ("best uniform", "tab:blue", "D", "--"),
+    "cheapest_first": ("cheapest first", "tab:purple", "v", "--"),
+    "random": ("best of 1,000 random", "tab:brown", "x", "--"),
+    "all_on": ("everything on", "0.6", "+", "--"),
+}
+CONSTRAINTS = {
+    "eps_max": "largest error allowed, $\\epsilon_{max}$",
+    "T_max": "longest time allowed, $T_{max}$ (s)",
+}
+
+
+def costs(sweeps: Frame) -> Figure:
+    """Cost of each algorithm's plan against both constraints; no point where it found none.
+
+    Args:
+      sweeps: from ``study``.
+    """
+    figure, panels = _figure("Cost of a plan, as constraints are relaxed", 2)
+    for axes, constraint in zip(panels, CONSTRAINTS, strict=True):
+        rows = sweeps[sweeps["constraint"] == constraint]
+        for algorithm in reversed(_present(sweeps)):
+            line = rows[rows["algorithm"] == algorithm].sort_values("value")
+            _, colour, marker, style = STYLES[algorithm]
+            width = 2.2 if algorithm == "optimum" else 1.2
+            axes.plot(
+                line["value"], line["cost"], style, marker=marker, color=colour, lw=width, ms=4
+            )
+        axes.set(yscale="log", xlabel=CONSTRAINTS[constraint])
+        _plain_ticks(axes)
+    panels[0].set_ylabel("cost")
+    _legend(figure, _handles(_present(sweeps)))
+    return figure
+
+
+def ratios(table: Frame) -> Figure:
+    """Cost over the optimal cost, a point for each network, and each algorithm's mean.
+
+    Args:
+      table: from ``study``.
+    """
+    names = [name for name in _present(table) if name != "optimum"]
+    networks = table["name"].nunique()
+    figure, (axes,) = _figure(f"Cost over the optimum, {networks} networks", 1, width=6.0)
+    for place, algorithm in enumerate(names):
+        values = table.loc[table["algorithm"] == algorithm, "ratio"].dropna().to_numpy()
+        label, colour, _, _ = STYLES[algorithm]
+        spread = np.linspace(-0.25, 0.25, len(values)) if len(values) > 1 else [0.0]
+        axes.scatter(place + np.array(spread)[: len(values)], values, 14, color=colour, alpha=0.7)
+        if len(values):
+            axes.plot([place - 0.35, place + 0.35], [values.mean()] * 2, color=colour, lw=2)
+        missing = networks - len(values)
+        note = f"\n({missing} without a plan)" if missing else ""
+        mean = f"\nmean {values.mean():.3f}" if len(values) else ""
+        names[place] = label.replace(", ", ",\n").replace(" of ", " of\n") + mean + note
+    axes.set_yscale("log")
+    _plain_ticks(axes)
+    axes.axhline(1, color="black", lw=1)
+    axes.set_xticks(range(len(names)), names, fontsize=7.5)
+    axes.set_ylabel("cost / optimal cost")
+    return figure
+
+
+def chosen(sweeps: Frame) -> Figure:
+    """Active L-nodes, their mean degree, active I-nodes and epochs against both constraints.
+
+    Args:
+      sweeps: from ``study``; only DoubleClimb and the optimum are drawn.
+    """
+    names = [name for name in _present(sweeps) if name in ("optimum", "refined", "plain")]
+    figure, panels = _figure("What plans consist of, as constraints are relaxed", 4, rows=2)
+    table = sweeps.astype({n: float for n in ("learning", "links", "information", "epochs")})
+    table["degree"] = 2 * table["links"] / table["learning"]
+    labels = {
+        "learning": "active L-nodes",
+        "degree": "mean degree",
+        "information": "active I-nodes",
+        "epochs": "epochs, K",
+    }
+    for index, (constraint, column) in enumerate((c, n) for c in CONSTRAINTS for n in labels):
+        axes = panels[index]
+        rows = table[table["constraint"] == constraint]
+        for algorithm in reversed(names):
+            line = rows[rows["algorithm"] == algorithm].sort_values("value")
+            _, colour, marker, style = STYLES[algorithm]
+            width = 2.2 if algorithm == "optimum" else 1.2
+            axes.plot(
+                line["value"], line[column], style, marker=marker, color=colour, lw=width, ms=4
+            )
+        axes.set_title(labels[column], fontsize=9)
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=column != "degree"))
+        axes.set_xlabel(CONSTRAINTS[constraint], fontsize=8)
+    _legend(figure, _handles(names))
+    return figure
+
+
+def topology(problem: Problem, positions: Float[np.ndarray, "node 2"], plan: Plan | None) -> Figure:
+    """A plan drawn on its nodes.
+
+    Args:
+      problem: the problem.
+      positions: of L-nodes, then I-nodes.
+      plan: evaluated; None: only the nodes.
+    """
+    figure, (axes,) = _figure("", 1, width=5.0, height=5.0)
+    learning, information = positions[: problem.learning], positions[problem.learning :]
+    axes.scatter(*information.T, 16, color="0.75", marker="s")
+    axes.scatter(*learning.T, 40, color="0.75")
+    title = "No plan"
+    if plan is not None:
+        for a, b in plan.edges:
+            axes.plot(*learning[[a, b]].T, color="tab:red", lw=1.2, alpha=0.7, zorder=2)
+        for source, node in zip(plan.information_nodes, plan.attached_to or (), strict=True):
+            ends = np.array([information[source], learning[node]])
+            axes.plot(*ends.T, color="tab:blue", lw=0.9, ls=":", zorder=1)
+        active = information[list(plan.information_nodes)]
+        axes.scatter(*active.T, 22, color="tab:blue", marker="s", zorder=3)
+        axes.scatter(*learning[list(plan.learning_nodes)].T, 60, color="tab:red", zorder=4)
+        title = (
+            f"{plan.epochs} epochs, cost {plan.cost:.4g}, "
+            f"error {plan.error:.3g} (at most {problem.eps_max:.3g}), "
+            f"{plan.time:.3g} s (at most {problem.T_max:.3g})"
+        )
+    figure.suptitle(title, fontsize=9)
+    axes.set_aspect("equal")
+    axes.set_xlabel("x")
+    axes.set_ylabel("y")
+
+    def dot(marker, colour, size, label):
+        return Line2D([], [], ls="", marker=marker, color=colour, ms=size, label=label)
+
+    handles = [
+        dot("o", "tab:red", 7, "active L-node"),
+        dot("o", "0.75", 6, "other L-node"),
+        dot("s", "tab:blue", 5, "active I-node"),
+        dot("s", "0.75", 4, "other I-node"),
+        Line2D([], [], color="tab:red", lw=1.2, label="link of L-nodes"),
+        Line2D([], [], color="tab:blue", lw=0.9, ls=":", label="samples to an L-node"),
+    ]
+    _legend(figure, handles)
+    return figure
+
+
+def predicted_against_measured(
+    predicted: Float[np.ndarray, " plan"],
+    measured: Float[np.ndarray, " plan"],
+    *,
+    target: Float[np.ndarray, " plan"] | None = None,
+    label: str = "error",
+) -> Figure:
+    """What the model predicts for plans against what training them measured.
+
+    Args:
+      predicted: by the model.
+      measured: in training.
+      target: the error allowed; plans that miss it are drawn open.
+      label: what is compared, with its unit.
+    """
+    predicted, measured = np.asarray(predicted, float), np.asarray(measured, float)
+    figure, (axes,) = _figure(f"{len(predicted)} plans, predicted and measured", 1, width=4.6)
+    ends = [min(predicted.min(), measured.min()), max(predicted.max(), measured.max())]
+    axes.plot(ends, ends, color="0.3", lw=1.2)
+    met = np.ones(len(predicted), bool) if target is None else measured <= target
+    axes.scatter(predicted[met], measured[met], 22, color="tab:red", zorder=3)
+    axes.scatter(predicted[~met], measured[~met], 22, facecolor="white", edgecolor="tab:red")
+    axes.set_xlabel(f"predicted {label}")
+    axes.set_ylabel(f"measured {label}")
+    handles = [Line2D([], [], color="0.3", lw=1.2, label="equal")]
+    point = {"ls": "", "marker": "o", "color": "tab:red", "ms": 5}
+    if target is None:
+        handles.append(Line2D([], [], label="a plan", **point))
+    else:
+        handles.append(Line2D([], [], label="meets its target", **point))
+        handles.append(Line2D([], [], label="misses it", mfc="white", **point))
+    _legend(figure, handles)
+    return figure
+
+
+def save_all(result: Any, directory: str | os.PathLike[str]) -> list[Path]:
+    """Writes the figures of a study as PNG files.
+
+    Args:
+      result: from ``study``.
+      directory: where to write; made if it does not exist.
+
+    Returns:
+      The paths of the files written.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    figures = {
+        "costs.png": costs(result.sweeps),
+        "ratios.png": ratios(result.ratios),
+        "chosen.png": chosen(result.sweeps),
+        "topology.png": topology(result.problem, result.positions, result.plan),
+    }
+    for name, figure in figures.items():
+        with replacing(directory / name) as path:
+            figure.savefig(path, dpi=200)
+    return [directory / name for name in figures]
+
+
+def _figure(title: str, columns: int, *, rows: int = 1, width: float = 3.5, height: float = 3.3):
+    """A figure of panels of that size in inches, and the panels row by row."""
+    if columns > 2:
+        width, height = 2.6, 2.5
+    size = (width * columns + 2.0, height * rows + 0.6)
+    figure = NotebookFigure(figsize=size, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in panels:
+        axes.grid(alpha=0.25)
+    figure.suptitle(title, fontsize=10)
+    return figure, panels
+
+
+def _present(table: Frame) -> list[str]:
+    return [name for name in STYLES if (table["algorithm"] == name).any()]
+
+
+def _handles(names: list[str]) -> list[Line2D]:
+    handles = []
+    for name in names:
+        label, colour, marker, style = STYLES[name]
+        width = 2.2 if name == "optimum" else 1.2
+        handles.append(
+            Line2D([], [], color=colour, marker=marker, ls=style, lw=width, ms=4, label=label)
+        )
+    return handles
+
+
+def _plain_ticks(axes: Any) -> None:
+    """Numbers, not powers, on a logarithmic axis that spans little more than a decade."""
+    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+
+
+def _legend(figure: Figure, handles: list[Line2D]) -> None:
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)
