@@ -22,7 +22,8 @@ from jaxlossy.topology.epoch_time import expected_maximum
 from jaxlossy.topology.graphs import adjacency_of, spectral_gap
 from jaxlossy.topology.model import Plan, Problem
 
-SLACK = 1e-9  # of constraints, relative: what quadrature and rounding may get wrong
+SLACK = 1e-9  # of constraints, relative: what quadrature may get wrong
+ROUNDING = 1e-12  # what sums in another order may
 
 
 def evaluate(problem: Problem, plan: Plan) -> Plan:
@@ -89,7 +90,7 @@ def least_epochs(problem: Problem, gap: Any, samples: Any, rate: Any) -> np.ndar
         for _ in range(problem.K_max.bit_length() + 1):
             middle = (low + high) // 2
             error = error_formula(np, problem, gap, samples, rate, middle.astype(np.float64))
-            met = (error <= problem.eps_max) | (middle > problem.K_max)
+            met = (error <= problem.eps_max * (1 + ROUNDING)) | (middle > problem.K_max)
             low, high = (
                 np.where(met, low, np.minimum(middle + 1, high)),
                 np.where(met, middle, high),

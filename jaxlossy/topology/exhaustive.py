@@ -47,8 +47,7 @@ def optimum(problem: Problem) -> Solution:
       ConfigError: too many nodes for a search of everything.
     """
     _refuse_large(problem)
-    sets = np.array(list(itertools.product((False, True), repeat=problem.information)), bool)
-    sets = sets.reshape(-1, problem.information)
+    sets = np.arange(2**problem.information)[:, None] >> np.arange(problem.information) & 1 == 1
     supplied = sets @ problem.r
     cheapest, least, plan = math.inf, math.inf, None
     for nodes, grid in _subsets(problem):
