@@ -58,10 +58,8 @@ def test_a_file_of_instances_becomes_a_table(tmp_path):
     ("flags", "line"),
     [
         (["--instances=nowhere.json", "--csv=x.csv"], "error: instances: 'nowhere.json'"),
-        ([f"--instances={FILE}"], "error: csv: None"),
         ([f"--instances={FILE}", "--csv=x.csv", "--algorithms=fast"], "error: algorithms: 'fast'"),
         ([], "error: config: None"),
-        (["--config=configs/doubleclimb.py"], "error: workdir: None"),
         (["--config=configs/doubleclimb.py", "--config.seed=3"], "error: no such field"),
     ],
 )
@@ -92,14 +90,15 @@ def test_a_study_and_its_figures(tmp_path):
     optimum = rows[rows["algorithm"] == "optimum"].sort_values("value")
     drawn = [line.get_ydata() for line in panels[1].lines]
     assert any(np.array_equal(y, optimum["cost"], equal_nan=True) for y in drawn)
-    assert panels[0].get_xlabel() and panels[0].get_ylabel()
+    assert panels[0].get_xlabel()
+    assert panels[0].get_ylabel()
 
 
 def test_predicted_against_measured_draws_every_plan():
     predicted, measured = np.linspace(0.1, 0.3, 20), np.linspace(0.12, 0.28, 20)
     axes = figures.predicted_against_measured(predicted, measured, target=predicted + 0.01).axes[0]
     points = np.concatenate([one.get_offsets() for one in axes.collections])
-    assert sorted(map(tuple, points)) == pytest.approx(sorted(zip(predicted, measured)))
+    np.testing.assert_allclose(np.sort(points, axis=0), np.stack([predicted, measured], axis=1))
     assert len(axes.collections[1].get_offsets()) == (measured > predicted + 0.01).sum()
 
 

@@ -260,7 +260,7 @@ def _estimate(problem: Problem, grid: TimeGrid, path: Found, candidates: np.ndar
         order = usable[np.argsort(prices[usable] / problem.r[usable])]
         rates = np.append(0.0, np.cumsum(problem.r[order]))
         sums = np.append(0.0, np.cumsum(prices[order]))
-        need = needed(problem, gaps, side.samples + problem.X0[node], len(epochs))
+        need = needed(problem, gaps, float(side.samples + problem.X0[node]), len(epochs))
         inside = (need <= rates[-1]) & (epochs <= most[index][:, None])
         fixed = side.rate + problem.cL[node] + links[index][:, None]
         with np.errstate(invalid="ignore"):

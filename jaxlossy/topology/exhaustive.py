@@ -156,8 +156,8 @@ def milp_information(
         for node in np.flatnonzero(chosen):  # the fewer nodes in a cut, the more it cuts
             chosen[node] = False
             chosen[node] = not late(chosen)
-        row = chosen.astype(float)[None]
-        cuts.append(LinearConstraint(row, ub=row.sum() - 1))
+        most = float(chosen.sum()) - 1
+        cuts.append(LinearConstraint(chosen.astype(float)[None], ub=most))
 
 
 def _refuse_large(problem: Problem) -> None:

@@ -250,4 +250,4 @@ def _score(problem, table, active, link_cost, degree, gap):
     feasible = (least <= most) & jnp.isfinite(rate)
     after = jnp.where(epochs > 0, error(epochs), jnp.inf)
     k = epochs.astype(log.dtype)
-    return Scores(epochs, k * rate, after, k * epoch, feasible)
+    return epochs, k * rate, after, k * epoch, feasible
