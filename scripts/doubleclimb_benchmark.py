@@ -83,14 +83,12 @@ def _solve(sizes: list[int]) -> None:
             start = time.perf_counter()
             plan = topology.solve(problem, "refined").plan
             taken.append(time.perf_counter() - start)
-            what = (
-                "no plan"
-                if plan is None
-                else (
+            what = "no plan"
+            if plan is not None:
+                what = (
                     f"{len(plan.learning_nodes)} L-nodes, {len(plan.edges)} links, "
-                    f"{len(plan.information_nodes)} I-nodes, {plan.epochs} epochs, cost {plan.cost:.6g}"
+                    f"{len(plan.information_nodes)} I-nodes, cost {plan.cost:.6g}"
                 )
-            )
             print(f"refined, {nodes} + {nodes} nodes: {taken[-1]:.2f} s; {what}", flush=True)
         seconds.append(np.mean(taken))
     if len(set(sizes)) > 1:

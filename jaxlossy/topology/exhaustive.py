@@ -140,11 +140,12 @@ def milp_information(
     prices = problem.cI + problem.cIL[:, nodes].min(axis=1)
     reachable = np.isfinite(prices)
     cuts = [LinearConstraint(problem.r[None], lb=need)]
+    cuts.append(LinearConstraint((~reachable).astype(float)[None], ub=0.0))
     while True:
         result = milp(
             np.where(reachable, prices, 0.0),
             integrality=np.ones(problem.information),
-            bounds=Bounds(0, reachable.astype(float)),
+            bounds=Bounds(0, 1),
             constraints=cuts,
             options={"mip_rel_gap": 0.0},
         )
