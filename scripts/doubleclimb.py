@@ -36,24 +36,24 @@ def main(argv: list[str]) -> None:
         if (_CONFIG.value is None) == (_INSTANCES.value is None):
             raise jaxlossy.ConfigError("config", _CONFIG.value, "given, or else --instances")
         if _INSTANCES.value is not None:
-            _solve_instances()
+            _solve_instances(_INSTANCES.value)
         else:
             _run_study()
     except jaxlossy.ConfigError as error:
         sys.exit(f"error: {error}")
 
 
-def _solve_instances() -> None:
+def _solve_instances(path: str) -> None:
     if _CSV.value is None:
         raise jaxlossy.ConfigError("csv", None, "the name of a file")
     file = Path(_CSV.value)
     if not file.name or file.is_dir():
         raise jaxlossy.ConfigError("csv", _CSV.value, "the name of a file")
-    instances = topology.load(_INSTANCES.value)
+    instances = topology.load(path)
     file = writable_directory("csv", file.parent) / file.name
     table = topology.table(instances, _ALGORITHMS.value)
-    with replacing(file) as path:
-        table[COLUMNS].to_csv(path, index=False)
+    with replacing(file) as temporary:
+        table[COLUMNS].to_csv(temporary, index=False)
     print(_text(table))
     print(f"\nthe table is in {_CSV.value}")
 

@@ -21,6 +21,7 @@ from jaxlossy.topology.climb_information import (
     cover,
     greedy,
     improve,
+    lower_error,
     needed,
     priced,
 )
@@ -94,6 +95,8 @@ def doubleclimb(problem: Problem, *, refine: bool = True) -> Solution:
             break
     if refine and (problem.learning <= FEW or math.isfinite(best.choice.cost)):
         best = _exchange(problem, best)
+    elif refine:
+        best = _last_resort(problem, best)
     if math.isinf(best.choice.cost):
         return no_plan(problem, best.choice.error)
     side, rung, choice = best
@@ -128,8 +131,26 @@ def best_of(problem: Problem, grid: TimeGrid, sets: list[np.ndarray], refine: bo
         pairs = [pairs[index] for index in np.argsort(errors, kind="stable")[:few]]
     found = [best] if best is not None else []
     for index, rung in pairs:
-        found.append(Found(sides[index], rung, greedy(problem, grid, sides[index], rung)))
-    return min(found, key=lambda one: one.choice.error)
+        one = Found(sides[index], rung, greedy(problem, grid, sides[index], rung))
+        deep = refine and problem.learning <= FEW
+        found.append(_lowered(problem, grid, one, covers[index]) if deep else one)
+    return min(found, key=lambda one: one.merit)
+
+
+def _lowered(problem: Problem, grid: TimeGrid, found: Found, expected: Cover) -> Found:
+    """Takes the error down from where the greedy climb ended; a plan if that is enough."""
+    side, rung, choice = found
+    choice = lower_error(problem, grid, side, rung, choice)
+    if math.isfinite(choice.cost):
+        need = expected.need[rung]
+        choice = priced(problem, side, rung, need, choice.information)
+        choice = improve(problem, grid, side, rung, need, choice)
+    return Found(side, rung, choice)
+
+
+def _last_resort(problem: Problem, best: Found) -> Found:
+    grid = time_grid(problem, len(best.side.nodes))
+    return _lowered(problem, grid, best, cover(problem, grid, best.side))
 
 
 def _grown(problem: Problem, grid: TimeGrid, path: Found) -> list[np.ndarray]:
@@ -239,7 +260,7 @@ def _estimate(problem: Problem, grid: TimeGrid, path: Found, candidates: np.ndar
         order = usable[np.argsort(prices[usable] / problem.r[usable])]
         rates = np.append(0.0, np.cumsum(problem.r[order]))
         sums = np.append(0.0, np.cumsum(prices[order]))
-        need = needed(problem, gaps, side.samples + problem.X0[node], len(epochs))
+        need = needed(problem, gaps, float(side.samples + problem.X0[node]), len(epochs))
         inside = (need <= rates[-1]) & (epochs <= most[index][:, None])
         fixed = side.rate + problem.cL[node] + links[index][:, None]
         with np.errstate(invalid="ignore"):

@@ -1,6 +1,7 @@
 """The I side of DoubleClimb: which information nodes, for given L-nodes and graphs over them.
 
-``greedy`` is the plain climb, ``improve`` its refinement by adding, dropping and exchanging nodes.
+``greedy`` is the plain climb; ``improve`` and ``lower_error`` refine it by adding, dropping and
+exchanging nodes.
 ``Cover`` bounds from below what any set can cost, and has a first set for every number of epochs.
 """
 
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxlossy.topology.epoch_time import TimeGrid
-from jaxlossy.topology.evaluate import SLACK, epochs_in_time, error_of
+from jaxlossy.topology.evaluate import ROUNDING, SLACK, epochs_in_time, error_of
 from jaxlossy.topology.ladder import Learners
 from jaxlossy.topology.model import Problem
 
@@ -126,7 +127,7 @@ def greedy(problem: Problem, grid: TimeGrid, side: Learners, rung: int) -> Choic
 def priced(problem: Problem, side: Learners, rung: int, need: np.ndarray, choice: np.ndarray):
     """The choice of these I-nodes with its least K, which is known to be within the deadline."""
     supplied = problem.r[choice].sum()
-    epochs = 1 + int(np.searchsorted(-need, -supplied * (1 + 1e-12)))
+    epochs = 1 + int(np.searchsorted(-need, -supplied * (1 + ROUNDING)))
     rate = side.rate + side.link_cost[rung] + side.prices[choice].sum()
     error = error_of(problem, side.gap[rung], side.samples, supplied, epochs)
     return Choice(choice, float(epochs * rate), float(error))
@@ -151,38 +152,76 @@ def improve(
       choice: a feasible one.
     """
     fixed = side.rate + side.link_cost[rung]
-    nothing = np.ones((1, len(grid.weights)))
     while True:
-        inside = choice.information
-        # Rows take a node out, columns put one in; the first row and the last column do not.
-        outs, ins = np.flatnonzero(inside), np.flatnonzero(~inside & np.isfinite(side.prices))
-        less, more = np.append(0.0, problem.r[outs]), np.append(problem.r[ins], 0.0)
-        saved, paid = np.append(0.0, side.prices[outs]), np.append(side.prices[ins], 0.0)
-        supplied = problem.r[inside].sum() - less[:, None] + more
-        prices = side.prices[inside].sum() - saved[:, None] + paid
-        epochs = 1 + np.searchsorted(-need, -supplied * (1 + 1e-12))
-        costs = np.where(epochs <= len(need), epochs * (fixed + prices), np.inf)
-        costs[costs >= choice.cost * (1 - 1e-12)] = np.inf
-        rows = np.flatnonzero(np.isfinite(costs).any(axis=1))
+        moves = _Moves(problem, grid, side, choice.information)
+        epochs = 1 + np.searchsorted(-need, -moves.after(problem.r) * (1 + ROUNDING))
+        costs = epochs * (fixed + moves.after(side.prices))
+        better = (epochs <= len(need)) & (costs < choice.cost * (1 - ROUNDING))
+        rows = np.flatnonzero(better.any(axis=1))
         if not len(rows):
             return choice
-        log = side.log_product + grid.log_information[outs].sum(axis=0)
-        without = np.concatenate([np.zeros_like(nothing), grid.log_information[outs]])[rows]
-        ready = np.exp(log - without) * grid.weights
-        columns = np.concatenate([grid.information[ins], nothing])
-        epoch = grid.start + grid.weights.sum() - ready @ columns.T
-        epoch += problem.tg * side.degree[rung]
-        late = epochs[rows] * epoch > problem.T_max * (1 + SLACK)
-        costs[rows] = np.where(late, np.inf, costs[rows])
-        row, column = np.unravel_index(np.argmin(costs), costs.shape)
-        if not np.isfinite(costs[row, column]):
+        epoch = moves.expected_maximum(rows) + problem.tg * side.degree[rung]
+        better[rows] &= epochs[rows] * epoch <= problem.T_max * (1 + SLACK)
+        if not better.any():
             return choice
-        chosen = inside.copy()
+        best = int(np.argmin(np.where(better, costs, np.inf)))
+        choice = priced(problem, side, rung, need, moves.made(best))
+
+
+def lower_error(
+    problem: Problem, grid: TimeGrid, side: Learners, rung: int, choice: Choice
+) -> Choice:
+    """While the error at the deadline falls, and until it is low enough: one such move each time.
+
+    Where greedy additions end, which take what is cheap first, others may still get to a plan.
+    """
+    gap, degree = float(side.gap[rung]), int(side.degree[rung])
+    while choice.error > problem.eps_max:
+        moves = _Moves(problem, grid, side, choice.information)
+        rows = np.arange(1 + len(moves.outs))
+        most = epochs_in_time(problem, moves.expected_maximum(rows) + problem.tg * degree)
+        errors = _deadline_error(problem, gap, side.samples, moves.after(problem.r), most)
+        best = int(np.argmin(errors))
+        if not errors.flat[best] < choice.error * (1 - ROUNDING):
+            return choice
+        choice = Choice(moves.made(best), np.inf, float(errors.flat[best]))
+    return choice._replace(cost=0.0)
+
+
+class _Moves:
+    """All sets of I-nodes that are one addition, drop or exchange away from one, as a matrix.
+
+    Rows take a node out, columns put one in; the first row and the last column do not.
+    """
+
+    def __init__(self, problem: Problem, grid: TimeGrid, side: Learners, inside: np.ndarray):
+        self.grid, self.side, self.inside = grid, side, inside
+        self.outs = np.flatnonzero(inside)
+        self.ins = np.flatnonzero(~inside & np.isfinite(side.prices))
+
+    def after(self, values: Float[np.ndarray, " I"]) -> Float[np.ndarray, "out in"]:
+        """The sum of these values over each set."""
+        less = np.append(0.0, values[self.outs])
+        return values[self.outs].sum() - less[:, None] + np.append(values[self.ins], 0.0)
+
+    def expected_maximum(self, rows: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some in"]:
+        """E[max] of the sets in these rows: one matrix product."""
+        grid, taken = self.grid, self.grid.log_information[self.outs]
+        log = self.side.log_product + taken.sum(axis=0)
+        without = np.concatenate([np.zeros((1, len(log))), taken])[rows]
+        columns = np.concatenate([grid.information[self.ins], np.ones((1, len(log)))])
+        ready = (np.exp(log - without) * grid.weights) @ columns.T
+        return grid.start + grid.weights.sum() - ready
+
+    def made(self, index: int) -> Bool[np.ndarray, " I"]:
+        """The set at this place of the matrix."""
+        row, column = divmod(index, len(self.ins) + 1)
+        chosen = self.inside.copy()
         if row > 0:
-            chosen[outs[row - 1]] = False
-        if column < len(ins):
-            chosen[ins[column]] = True
-        choice = priced(problem, side, rung, need, chosen)
+            chosen[self.outs[row - 1]] = False
+        if column < len(self.ins):
+            chosen[self.ins[column]] = True
+        return chosen
 
 
 def _deadline_error(problem: Problem, gap, samples, supplied, epochs) -> np.ndarray:

@@ -47,8 +47,7 @@ def optimum(problem: Problem) -> Solution:
       ConfigError: too many nodes for a search of everything.
     """
     _refuse_large(problem)
-    sets = np.array(list(itertools.product((False, True), repeat=problem.information)), bool)
-    sets = sets.reshape(-1, problem.information)
+    sets = np.arange(2**problem.information)[:, None] >> np.arange(problem.information) & 1 == 1
     supplied = sets @ problem.r
     cheapest, least, plan = math.inf, math.inf, None
     for nodes, grid in _subsets(problem):
@@ -141,11 +140,12 @@ def milp_information(
     prices = problem.cI + problem.cIL[:, nodes].min(axis=1)
     reachable = np.isfinite(prices)
     cuts = [LinearConstraint(problem.r[None], lb=need)]
+    cuts.append(LinearConstraint((~reachable).astype(float)[None], ub=0.0))
     while True:
         result = milp(
             np.where(reachable, prices, 0.0),
             integrality=np.ones(problem.information),
-            bounds=Bounds(0, reachable.astype(float)),
+            bounds=Bounds(0, 1),
             constraints=cuts,
             options={"mip_rel_gap": 0.0},
         )
@@ -157,8 +157,8 @@ def milp_information(
         for node in np.flatnonzero(chosen):  # the fewer nodes in a cut, the more it cuts
             chosen[node] = False
             chosen[node] = not late(chosen)
-        row = chosen.astype(float)[None]
-        cuts.append(LinearConstraint(row, ub=row.sum() - 1))
+        most = float(chosen.sum()) - 1
+        cuts.append(LinearConstraint(chosen.astype(float)[None], ub=most))
 
 
 def _refuse_large(problem: Problem) -> None:

@@ -8,6 +8,7 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -44,12 +45,7 @@ def costs(sweeps: Frame) -> Figure:
     for axes, constraint in zip(panels, CONSTRAINTS, strict=True):
         rows = sweeps[sweeps["constraint"] == constraint]
         for algorithm in reversed(_present(sweeps)):
-            line = rows[rows["algorithm"] == algorithm].sort_values("value")
-            _, colour, marker, style = STYLES[algorithm]
-            width = 2.2 if algorithm == "optimum" else 1.2
-            axes.plot(
-                line["value"], line["cost"], style, marker=marker, color=colour, lw=width, ms=4
-            )
+            _line(axes, rows[rows["algorithm"] == algorithm], "cost", algorithm)
         axes.set(yscale="log", xlabel=CONSTRAINTS[constraint])
         _plain_ticks(axes)
     panels[0].set_ylabel("cost")
@@ -105,12 +101,7 @@ def chosen(sweeps: Frame) -> Figure:
         axes = panels[index]
         rows = table[table["constraint"] == constraint]
         for algorithm in reversed(names):
-            line = rows[rows["algorithm"] == algorithm].sort_values("value")
-            _, colour, marker, style = STYLES[algorithm]
-            width = 2.2 if algorithm == "optimum" else 1.2
-            axes.plot(
-                line["value"], line[column], style, marker=marker, color=colour, lw=width, ms=4
-            )
+            _line(axes, rows[rows["algorithm"] == algorithm], column, algorithm)
         axes.set_title(labels[column], fontsize=9)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=column != "degree"))
@@ -147,9 +138,9 @@ def topology(problem: Problem, positions: Float[np.ndarray, "node 2"], plan: Pla
             f"{plan.time:.3g} s (at most {problem.T_max:.3g})"
         )
     figure.suptitle(title, fontsize=9)
-    axes.set_aspect("equal")
-    axes.set_xlabel("x")
-    axes.set_ylabel("y")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel("position, x", fontsize=9)
+    axes.set_ylabel("position, y", fontsize=9)
 
     def dot(marker, colour, size, label):
         return Line2D([], [], ls="", marker=marker, color=colour, ms=size, label=label)
@@ -242,18 +233,23 @@ def _present(table: Frame) -> list[str]:
     return [name for name in STYLES if (table["algorithm"] == name).any()]
 
 
+def _style(algorithm: str) -> dict[str, Any]:
+    """How lines look; the optimum is a band beneath those that reach it."""
+    _, colour, marker, line = STYLES[algorithm]
+    style = {"color": colour, "marker": marker, "ls": line, "lw": 1.2, "ms": 4}
+    return style | ({"lw": 6, "alpha": 0.25, "zorder": 1} if algorithm == "optimum" else {})
+
+
+def _line(axes: Axes, rows: Frame, column: str, algorithm: str) -> None:
+    rows = rows.sort_values("value")
+    axes.plot(rows["value"], rows[column], **_style(algorithm))
+
+
 def _handles(names: list[str]) -> list[Line2D]:
-    handles = []
-    for name in names:
-        label, colour, marker, style = STYLES[name]
-        width = 2.2 if name == "optimum" else 1.2
-        handles.append(
-            Line2D([], [], color=colour, marker=marker, ls=style, lw=width, ms=4, label=label)
-        )
-    return handles
+    return [Line2D([], [], label=STYLES[name][0], **_style(name)) for name in names]
 
 
-def _plain_ticks(axes: Any) -> None:
+def _plain_ticks(axes: Axes) -> None:
     """Numbers, not powers, on a logarithmic axis that spans little more than a decade."""
     axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))

@@ -1,7 +1,7 @@
 """Graphs over learning nodes: their mixing matrix and spectral gap, tours, trees, circulants."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -34,17 +34,17 @@ def spectral_gap(adjacency: Bool[np.ndarray, "*batch n n"]) -> Float[np.ndarray,
     return np.where(gap < 1e-12, 0.0, gap)
 
 
-def edges_of(adjacency: Bool[np.ndarray, "n n"], nodes: Sequence[int]) -> tuple:
+def edges_of(adjacency: Bool[np.ndarray, "n n"], nodes: Iterable[int]) -> tuple:
     """The links of a graph over these nodes, each pair once and in order."""
-    pairs = np.argwhere(np.triu(adjacency | adjacency.T, 1))
+    nodes, pairs = list(nodes), np.argwhere(np.triu(adjacency | adjacency.T, 1))
     named = (sorted((int(nodes[a]), int(nodes[b]))) for a, b in pairs)
     return tuple(sorted((a, b) for a, b in named))
 
 
-def adjacency_of(edges: Sequence[tuple[int, int]], nodes: Sequence[int]) -> Bool[np.ndarray, "n n"]:
+def adjacency_of(edges: Iterable[tuple[int, int]], nodes: Iterable[int]) -> Bool[np.ndarray, "n n"]:
     """The graph over these nodes, in their order, with these links."""
     place = {node: index for index, node in enumerate(nodes)}
-    adjacency = np.zeros((len(nodes), len(nodes)), bool)
+    adjacency = np.zeros((len(place), len(place)), bool)
     for a, b in edges:
         adjacency[place[a], place[b]] = adjacency[place[b], place[a]] = True
     return adjacency

@@ -259,8 +259,8 @@ def _instance(index: int, entry: Any) -> Instance:
     name = str(entry.get("name", index))
     try:
         problem = Problem.from_json(entry["instance"])
-        plans = {
-            key: value and Plan.from_json(value)
+        plans: dict[str, Plan | None] = {
+            key: None if value is None else Plan.from_json(value)
             for key, value in entry.items()
             if value is None or (isinstance(value, dict) and "learning_nodes" in value)
         }

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxlossy.topology.epoch_time import time_grid
-from jaxlossy.topology.evaluate import SLACK, error_formula
+from jaxlossy.topology.evaluate import ROUNDING, SLACK, error_formula
 from jaxlossy.topology.model import Problem
 
 
@@ -58,7 +58,7 @@ def describe(
     """Link cost, degree and gap of any graphs; links of nodes that are not active are left out."""
     with jax.enable_x64(True):
         cost, degree, gap = _describe(problem.cLL, jnp.asarray(learning), jnp.asarray(adjacency))
-    return Graphs(learning, np.asarray(cost), np.asarray(degree), np.asarray(gap))
+    return Graphs(learning, np.asarray(cost), np.asarray(degree, int), np.asarray(gap))
 
 
 def circulants(
@@ -130,6 +130,7 @@ class Scorer:
         self._more = (-problem.learning % 8, -problem.information % 8)
         first, second = ((0, more) for more in self._more)
         fields = {name: np.asarray(getattr(problem, name)) for name in _Fields._fields}
+        fields["K_max"] = fields["K_max"].astype(np.int64)
         for name in ("X0", "cL"):
             fields[name] = np.pad(fields[name], first)
         for name in ("r", "cI"):
@@ -158,7 +159,7 @@ class Scorer:
                     self._fields,
                     self._tables(int(count)),
                     active[padded],
-                    *(field[padded] for field in graphs[1:]),
+                    *(np.asarray(field[padded], np.float64) for field in graphs[1:]),
                 )
                 for whole, piece in zip(result, scores, strict=True):
                     whole[some] = np.asarray(piece)[: len(some)]
@@ -174,17 +175,18 @@ class Scorer:
 
 @jax.jit
 def _describe(cost, learning, adjacency):
+    count = learning.sum(axis=1, dtype=cost.dtype)[:, None, None]
     both = learning[:, :, None] & learning[:, None, :]
-    adjacency = adjacency & both & ~jnp.eye(len(cost), dtype=bool)
-    degree = adjacency.sum(axis=2)
+    diagonal = jnp.eye(len(cost), dtype=bool)[None]
+    adjacency = adjacency & both & ~diagonal
+    degree = adjacency.sum(axis=2, dtype=cost.dtype)
     larger = jnp.maximum(degree[:, :, None], degree[:, None, :])
     weights = jnp.where(adjacency, 1 / (1.0 + larger), 0.0)
-    diagonal = jnp.where(learning, 1 - weights.sum(axis=2), 0.0)
-    count = learning.sum(axis=1)[:, None, None]
+    rest = jnp.where(learning, 1 - weights.sum(axis=2), 0.0)
     # Without its eigenvalue 1, and with eigenvalue 0 for every node that is not active.
-    mixing = weights + diagonal[:, :, None] * jnp.eye(len(cost)) - jnp.where(both, 1 / count, 0.0)
+    mixing = weights + jnp.where(diagonal, rest[:, :, None], 0.0) - jnp.where(both, 1 / count, 0.0)
     gap = 1 - jnp.abs(jnp.linalg.eigvalsh(mixing)).max(axis=1)
-    links = jnp.where(adjacency, cost, 0.0).sum(axis=(1, 2)) / 2
+    links = jnp.where(adjacency, cost[None], 0.0).sum(axis=(1, 2)) / 2
     return links, degree.max(axis=1), jnp.where(gap < 1e-12, 0.0, gap)
 
 
@@ -197,53 +199,57 @@ def _ring_links(cost, order, learning, degree):
     degree = degree[:, None, None]
     linked = (apart > 0) & (apart <= degree // 2)
     linked |= (degree % 2 == 1) & (2 * apart == count)
-    return linked & learning[:, :, None] & learning[:, None, :] & jnp.isfinite(cost)
+    return linked & learning[:, :, None] & learning[:, None, :] & jnp.isfinite(cost)[None]
 
 
 @jax.jit
 def _circulants(cost, order, learning, degree):
     linked = _ring_links(cost, order, learning, degree)
-    links = jnp.where(linked, cost, 0.0).sum(axis=(1, 2)) / 2
+    links = jnp.where(linked, cost[None], 0.0).sum(axis=(1, 2)) / 2
     # Eigenvalues of the mixing matrix: 1 and a Dirichlet kernel for each wave around the ring.
-    count, degree = learning.sum(axis=1)[:, None], degree[:, None]
-    wave = jnp.arange(1, len(cost) + 1)[None]
-    angle = jnp.pi * wave / count
-    inside = wave < count
-    kernel = jnp.sin((degree // 2 * 2 + 1) * angle) / jnp.where(inside, jnp.sin(angle), 1.0)
-    value = (kernel + jnp.where(degree % 2 == 1, (-1.0) ** wave, 0.0)) / (1 + degree)
-    return links, 1 - jnp.where(inside, jnp.abs(value), 0.0).max(axis=1)
+    count = learning.sum(axis=1, dtype=cost.dtype)[:, None]
+    degree = degree.astype(cost.dtype)[:, None]
+    across = degree % 2
+    wave = jnp.arange(1, len(cost) + 1, dtype=cost.dtype)[None]
+    angle = wave * (jnp.pi / count)
+    kernel = jnp.sin((degree - across + 1) * angle)
+    kernel = kernel / jnp.where(wave < count, jnp.sin(angle), 1.0)
+    value = jnp.abs(kernel + across * (1 - 2 * (wave % 2))) / (1 + degree)
+    value = jnp.where(wave < count, value, 0.0)
+    return links, 1 - value.max(axis=1)
 
 
 @jax.jit
 def _score(problem, table, active, link_cost, degree, gap):
     start, weights, log = table
+    split = len(problem.X0)
     on = active.astype(log.dtype)
-    learning, sources = on[:, : len(problem.X0)], on[:, len(problem.X0) :]
-    epoch = start - jnp.expm1(on @ log) @ weights + problem.tg * degree
-    there = active[:, : len(problem.X0), None]
-    links = jnp.where(there, problem.cIL.T, jnp.inf).min(axis=1)
-    chosen = active[:, len(problem.X0) :]
-    rate = learning @ problem.cL + link_cost
-    rate += jnp.where(chosen, problem.cI + links, 0.0).sum(axis=1)
-    samples, more = learning @ problem.X0, sources @ problem.r
+    learning, sources = on[:, :split], on[:, split:]
+    # A sum of products: as a matrix-vector product XLA's CPU backend takes twice as long.
+    ready = (jnp.expm1(on @ log) * weights[None]).sum(axis=1)
+    epoch = start - ready + problem.tg * degree
+    near = jnp.where(active[:, :split, None], problem.cIL.T[None], jnp.inf).min(axis=1)
+    prices = jnp.where(active[:, split:], problem.cI[None] + near, 0.0)
+    rate = learning @ problem.cL + link_cost + prices.sum(axis=1)
+    samples, supplied = learning @ problem.X0, sources @ problem.r
 
     def error(epochs):
-        return error_formula(jnp, problem, gap, samples, more, epochs.astype(log.dtype))
+        return error_formula(jnp, problem, gap, samples, supplied, epochs.astype(log.dtype))
 
     def halve(_, bounds):
         low, high = bounds
         middle = (low + high) // 2
-        met = (error(middle) <= problem.eps_max) | (middle > problem.K_max)
+        met = (error(middle) <= problem.eps_max * (1 + ROUNDING)) | (middle > problem.K_max)
         low = jnp.where(met, low, jnp.minimum(middle + 1, high))
         return low, jnp.where(met, middle, high)
 
-    low = jnp.ones(len(rate), jnp.int64)
-    bounds = (low, jnp.full(len(rate), problem.K_max + 1))
-    steps = jnp.ceil(jnp.log2(problem.K_max + 1.0)).astype(jnp.int64) + 1
+    bounds = (jnp.ones(len(rate), jnp.int64), jnp.full(len(rate), problem.K_max + 1))
+    steps = 65 - jax.lax.clz(problem.K_max)  # halvings of 1 to K_max + 1, until one is left
     _, least = jax.lax.fori_loop(0, steps, halve, bounds)
     most = jnp.floor(problem.T_max / epoch * (1 + SLACK)).astype(jnp.int64)
     most = jnp.minimum(most, problem.K_max)
     epochs = jnp.minimum(least, most)
-    cost, time = epochs * rate, epochs * epoch
     feasible = (least <= most) & jnp.isfinite(rate)
-    return Scores(epochs, cost, jnp.where(epochs > 0, error(epochs), jnp.inf), time, feasible)
+    after = jnp.where(epochs > 0, error(epochs), jnp.inf)
+    k = epochs.astype(log.dtype)
+    return epochs, k * rate, after, k * epoch, feasible
