@@ -118,7 +118,7 @@ def topology(problem: Problem, positions: Float[np.ndarray, "node 2"], plan: Pla
       positions: of L-nodes, then I-nodes.
       plan: evaluated; None: only the nodes.
     """
-    figure, (axes,) = _figure("", 1, width=5.0, height=5.0)
+    figure, (axes,) = _figure("", 1, width=5.0, height=4.4)
     learning, information = positions[: problem.learning], positions[problem.learning :]
     axes.scatter(*information.T, 16, color="0.75", marker="s")
     axes.scatter(*learning.T, 40, color="0.75")
