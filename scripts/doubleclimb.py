@@ -3,14 +3,17 @@
 python scripts/doubleclimb.py --config=configs/doubleclimb.py --workdir=runs/doubleclimb
 python scripts/doubleclimb.py --instances=FILE.json --csv=FILE.csv --algorithms=refined,optimum
 
-The first solves generated networks; the workdir gets tables, the networks and figures/. The second
-solves every instance of a file.
+The first solves generated networks, then closes the loop: plans chosen by error models that were
+fitted to training are trained, and compared with what was predicted. The workdir gets tables, the
+networks and figures/. The second solves every instance of a file.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 from absl import app, flags, logging
 from ml_collections import config_flags
 
@@ -59,11 +62,15 @@ def _solve_instances(path: str) -> None:
 
 
 def _run_study() -> None:
+    from jaxlossy.topology.loop_report import close_loops
     from jaxlossy.topology.study import study
 
     if _WORKDIR.value is None:
         raise jaxlossy.ConfigError("workdir", None, "a directory")
-    result = study(_CONFIG.value, _WORKDIR.value)
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))  # of CPUs only
+    config = _CONFIG.value.to_dict()
+    sentences = close_loops(config.pop("loop", {}), _WORKDIR.value)
+    result = study(config, _WORKDIR.value)
     grouped = result.ratios.groupby("algorithm", sort=False)
     print("cost over the optimal cost, and seconds to solve:\n")
     print(
@@ -74,7 +81,10 @@ def _run_study() -> None:
             seconds=("seconds", "median"),
         ).to_string(float_format="{:.4g}".format)
     )
-    print(f"\ntables, networks and figures are in {_WORKDIR.value}")
+    print("\nplans chosen with fitted error models, trained:\n", flush=True)
+    for sentence in sentences:
+        print(f"{sentence}\n", flush=True)
+    print(f"tables, networks and figures are in {_WORKDIR.value}")
 
 
 def _text(table: Any) -> str:

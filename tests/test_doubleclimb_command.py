@@ -94,14 +94,6 @@ def test_a_study_and_its_figures(tmp_path):
     assert panels[0].get_ylabel()
 
 
-def test_predicted_against_measured_draws_every_plan():
-    predicted, measured = np.linspace(0.1, 0.3, 20), np.linspace(0.12, 0.28, 20)
-    axes = figures.predicted_against_measured(predicted, measured, target=predicted + 0.01).axes[0]
-    points = np.concatenate([one.get_offsets() for one in axes.collections])
-    np.testing.assert_allclose(np.sort(points, axis=0), np.stack([predicted, measured], axis=1))
-    assert len(axes.collections[1].get_offsets()) == (measured > predicted + 0.01).sum()
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [

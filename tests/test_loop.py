@@ -1,19 +1,16 @@
-"""Closing the loop: its problems and its words from numbers; and the script, all of it, small."""
+"""Closing the loop: its problems and its words from numbers; and all of it, small."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from jaxlossy.errors import ConfigError
 from jaxlossy.topology import loop, loop_report
 from jaxlossy.topology.climb import doubleclimb
 from jaxlossy.topology.error_model import Constants, Fit, predict
 
-ROOT = Path(__file__).parent.parent
 CONSTANTS = Constants(0.05, 20.0, 0.5, alpha=1.0, beta=1.3)
 SCALE = loop.Scale((1, 2, 4), (60, 200), 2.0, first_epoch=10, epochs=80)
 
@@ -109,24 +106,13 @@ def test_what_is_saved(tmp_path):
     np.testing.assert_allclose(drawn, np.linspace(0.1, 0.2, 10))
 
 
-def run(*flags):
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "doubleclimb_loop.py"), *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_the_script(tmp_path):
-    result = run("--quick", "--task=diabetes", f"--workdir={tmp_path / 'new'}")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("diabetes: 4 plans trained;")
+def test_closing_the_loop_a_little(tmp_path):
+    (found,) = loop_report.close_loops({"tasks": ("diabetes",), "quick": True}, tmp_path / "new")
+    assert found.startswith("diabetes: 4 plans trained;")
     plans = pd.read_csv(tmp_path / "new" / "diabetes_plans.csv")
     assert (plans["graph"] == "chosen").sum() == 4
     numbers = json.loads((tmp_path / "new" / "diabetes.json").read_text())
-    assert numbers["sentence"] in result.stdout
+    assert numbers["sentence"] == found
     assert abs(numbers["summary"]["slower"]) < 0.2
     assert plans["measured_error"].between(0.4, 1.2).all()
     grid = pd.read_csv(tmp_path / "new" / "diabetes_grid.csv")
@@ -134,17 +120,13 @@ def test_the_script(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "line"),
+    ("change", "line"),
     [
-        (["--task=mnist"], "error: task: 'mnist' is not allowed (allowed: diabetes, digits"),
-        (
-            ["--task=diabetes", "--drop_probability=2"],
-            "error: drop_probability: 2.0 is not allowed",
-        ),
+        ({"tasks": ("mnist",)}, r"^tasks: 'mnist' is not allowed \(allowed: diabetes, digits"),
+        ({"drop_probability": 2.0}, r"^drop_probability: 2.0 is not allowed"),
+        ({"speed": 1}, r"^config.loop: 'speed' is not allowed"),
     ],
 )
-def test_wrong_flags_are_one_line(tmp_path, flags, line):
-    result = run(*flags, f"--workdir={tmp_path}")
-    assert result.returncode == 1
-    assert result.stderr.startswith(line)
-    assert len(result.stderr.splitlines()) == 1
+def test_wrong_loops_are_refused_before_anything_is_trained(tmp_path, change, line):
+    with pytest.raises(ConfigError, match=line):
+        loop_report.close_loops(change, tmp_path)

@@ -157,41 +157,6 @@ def topology(problem: Problem, positions: Float[np.ndarray, "node 2"], plan: Pla
     return figure
 
 
-def predicted_against_measured(
-    predicted: Float[np.ndarray, " plan"],
-    measured: Float[np.ndarray, " plan"],
-    *,
-    target: Float[np.ndarray, " plan"] | None = None,
-    label: str = "error",
-) -> Figure:
-    """What the model predicts for plans against what training them measured.
-
-    Args:
-      predicted: by the model.
-      measured: in training.
-      target: the error allowed; plans that miss it are drawn open.
-      label: what is compared, with its unit.
-    """
-    predicted, measured = np.asarray(predicted, float), np.asarray(measured, float)
-    figure, (axes,) = _figure(f"{len(predicted)} plans, predicted and measured", 1, width=4.6)
-    ends = [min(predicted.min(), measured.min()), max(predicted.max(), measured.max())]
-    axes.plot(ends, ends, color="0.3", lw=1.2)
-    met = np.ones(len(predicted), bool) if target is None else measured <= target
-    axes.scatter(predicted[met], measured[met], 22, color="tab:red", zorder=3)
-    axes.scatter(predicted[~met], measured[~met], 22, facecolor="white", edgecolor="tab:red")
-    axes.set_xlabel(f"predicted {label}")
-    axes.set_ylabel(f"measured {label}")
-    handles = [Line2D([], [], color="0.3", lw=1.2, label="equal")]
-    point = {"ls": "", "marker": "o", "color": "tab:red", "ms": 5}
-    if target is None:
-        handles.append(Line2D([], [], label="a plan", **point))
-    else:
-        handles.append(Line2D([], [], label="meets its target", **point))
-        handles.append(Line2D([], [], label="misses it", mfc="white", **point))
-    _legend(figure, handles)
-    return figure
-
-
 def save_all(result: Any, directory: str | os.PathLike[str]) -> list[Path]:
     """Writes the figures of a study as PNG files.
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,64 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+from ml_collections import ConfigDict
 from scipy import stats
 
+from jaxlossy.errors import check_name
 from jaxlossy.figures import NotebookFigure
-from jaxlossy.files import replacing
-from jaxlossy.topology.loop import Loop
+from jaxlossy.files import replacing, writable_directory
+from jaxlossy.topology import tasks
+from jaxlossy.topology.loop import SCALES, Loop, close_loop
 
 WORDS = {"digits": "test error of the mean model", "diabetes": "normalised squared error"}
 MET, MISSED = "#31688e", "#d8576b"
+
+
+def default_config() -> ConfigDict:
+    """What ``close_loops`` does by default.
+
+    tasks: names of the tasks to close the loop for; () for none.
+    drop_probability: of a packet on every link.
+    quick: only a small part of it, to try it out.
+    seed: of the problems and of training.
+    """
+    config = ConfigDict({"tasks": ("digits", "diabetes")})
+    config.drop_probability, config.quick, config.seed = 0.0, False, 0
+    return config
+
+
+def close_loops(config: Mapping[str, Any], workdir: str | os.PathLike[str]) -> Iterator[str]:
+    """Closes the loop for each task, and writes what was found.
+
+    Args:
+      config: fields of ``default_config``; what is missing is as there.
+      workdir: gets <task>.json (fit and summary), <task>_plans.csv, <task>_grid.csv and
+        figures/<task>.png.
+
+    Returns:
+      A sentence for each task, one after the other as they are done.
+
+    Raises:
+      ConfigError: a field is unknown or has a value that is not allowed.
+    """
+    given, known = dict(config), default_config().to_dict()
+    for name in given:
+        check_name("config.loop", name, known)
+    given = known | given
+    for name in given["tasks"]:
+        check_name("tasks", name, SCALES)
+    directory = writable_directory("workdir", workdir)
+    learnt = [
+        getattr(tasks, name)(drop_probability=given["drop_probability"]) for name in given["tasks"]
+    ]
+
+    def close(task: tasks.Task) -> str:
+        scale = SCALES[task.name].quick() if given["quick"] else SCALES[task.name]
+        found = close_loop(task, scale, seed=given["seed"])
+        save(found, directory)
+        return sentence(found)
+
+    return map(close, learnt)
 
 
 def summary(loop: Loop) -> dict[str, float]:
