@@ -1,7 +1,7 @@
 """Speed of choosing topologies: batched scoring, and how solving grows with the network.
 
 python scripts/doubleclimb_benchmark.py
-python scripts/doubleclimb_benchmark.py --nodes=20,50,100,250
+python scripts/doubleclimb_benchmark.py --nodes=20,50 --seeds=3
 
 Networks are generated, with as many I-nodes as L-nodes. Scoring finds a plan's least K, cost, error
 and time: one plan after the other in NumPy against all at once in JAX. Run nothing beside it.
@@ -19,7 +19,7 @@ from jaxlossy.topology.evaluate import with_least_epochs
 from jaxlossy.topology.graphs import degrees, edges_of, tour
 from jaxlossy.topology.scoring import circulants, ring_links
 
-_NODES = flags.DEFINE_list("nodes", ["20", "50", "100"], "L-nodes of the networks to solve.")
+_NODES = flags.DEFINE_list("nodes", ["20", "50", "100", "250"], "L-nodes of the networks to solve.")
 _SCORED = flags.DEFINE_list("scored", ["5", "20"], "L-nodes of the networks to score plans of.")
 _PLANS = flags.DEFINE_integer("plans", 16384, "Plans in a batch.", 1)
 _SEEDS = flags.DEFINE_integer("seeds", 1, "Networks of each size.", 1)

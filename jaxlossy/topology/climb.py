@@ -14,6 +14,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Bool
 
 from jaxlossy.topology.climb_information import (
     Choice,
@@ -32,12 +33,12 @@ from jaxlossy.topology.ladder import Learners, learners
 from jaxlossy.topology.model import Problem
 
 FEW = 8  # L-nodes up to which everything is tried
-STARTS = 8  # beyond: first L-nodes,
+STARTS = 4  # beyond: first L-nodes,
 CANDIDATES = 6  # L-nodes to grow by,
 SAMPLED = 12  # degrees for the estimate
 GREEDY = 6  # climbs from nothing on graphs of one set of L-nodes; of many sets: FALLBACK
 FALLBACK = 2
-PATIENCE = 8  # L-nodes, besides a fourth of the set, to add without a cheaper plan
+PATIENCE = 6  # L-nodes, besides an eighth of the set, to add without a cheaper plan
 
 
 class Found(NamedTuple):
@@ -85,13 +86,14 @@ def doubleclimb(problem: Problem, *, refine: bool = True) -> Solution:
         for path in paths:
             if _superset_bound(problem, path.side) >= best.choice.cost:
                 continue
-            found = best_of(problem, grid, _grown(problem, grid, path), refine)
+            sets = _grown(problem, grid, path)
+            found = best_of(problem, grid, sets, refine, path.choice.information)
             grown[tuple(found.side.nodes)] = found
         paths = list(grown.values())
         cheapest = min(paths, key=lambda found: found.merit, default=best)
         if cheapest.merit < best.merit:
             best, improved = cheapest, count
-        if not paths or (problem.learning > FEW and count - improved > PATIENCE + count // 4):
+        if not paths or (problem.learning > FEW and count - improved > PATIENCE + count // 8):
             break
     if refine and (problem.learning <= FEW or math.isfinite(best.choice.cost)):
         best = _exchange(problem, best)
@@ -103,8 +105,22 @@ def doubleclimb(problem: Problem, *, refine: bool = True) -> Solution:
     return solution(problem, side.nodes, side.edges(rung), np.flatnonzero(choice.information))
 
 
-def best_of(problem: Problem, grid: TimeGrid, sets: list[np.ndarray], refine: bool) -> Found:
-    """The cheapest plan over any of these sets of L-nodes; without one, the least error."""
+def best_of(
+    problem: Problem,
+    grid: TimeGrid,
+    sets: list[np.ndarray],
+    refine: bool,
+    chosen: Bool[np.ndarray, " I"] | None = None,
+) -> Found:
+    """The cheapest plan over any of these sets of L-nodes; without one, the least error.
+
+    Args:
+      problem: the problem.
+      grid: for the number of L-nodes.
+      sets: of as many L-nodes each.
+      refine: the refined form.
+      chosen: I-nodes that serve such sets well, to tell which graphs have a small error.
+    """
     sides = [learners(problem, grid, nodes, refine=refine) for nodes in sets]
     covers = [cover(problem, grid, side) for side in sides]
     tried = sorted(
@@ -127,7 +143,9 @@ def best_of(problem: Problem, grid: TimeGrid, sets: list[np.ndarray], refine: bo
     pairs = [(index, rung) for index, side in enumerate(sides) for rung in range(len(side.gap))]
     few = GREEDY * len(sides) if problem.learning <= FEW else FALLBACK
     if len(pairs) > few:
-        errors = np.concatenate(_errors(problem, grid, sides))
+        if chosen is None:
+            chosen = greedy(problem, grid, sides[0], len(sides[0].gap) - 1).information
+        errors = np.concatenate(_errors(problem, grid, sides, chosen))
         pairs = [pairs[index] for index in np.argsort(errors, kind="stable")[:few]]
     found = [best] if best is not None else []
     for index, rung in pairs:
@@ -204,9 +222,10 @@ def _climb(
     return improve(problem, grid, side, rung, need, choice) if refine else choice
 
 
-def _errors(problem: Problem, grid: TimeGrid, sides: list[Learners]) -> list[np.ndarray]:
-    """The error at the deadline on each rung, with I-nodes that serve a dense one well."""
-    chosen = greedy(problem, grid, sides[0], len(sides[0].gap) - 1).information
+def _errors(
+    problem: Problem, grid: TimeGrid, sides: list[Learners], chosen: Bool[np.ndarray, " I"]
+) -> list[np.ndarray]:
+    """The error at the deadline on each rung, with these I-nodes."""
     extra = grid.log_information[chosen].sum(axis=0)
     supplied = problem.r[chosen].sum()
     errors = []
