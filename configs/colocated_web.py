@@ -10,9 +10,10 @@ python scripts/netsim.py --config=configs/colocated_web.py --workdir=runs/coloca
 Minutes on 2 CPU cores; `--config=configs/colocated_web.py:shrink` takes seconds.
 """
 
+from ml_collections import ConfigDict
+
 import jaxlossy
 from jaxlossy.errors import check_name
-from ml_collections import ConfigDict
 
 
 def get_config(form: str = "full"):
@@ -42,7 +43,6 @@ def get_config(form: str = "full"):
     config.few_priority_thresholds = (15_000, 30_000, 150_000)
     config.playback = (
         ("paced", False, 45_000, 10_000),
-        ("paced", True, 600_000, 10_000),
         ("burst", False, 60_000, 10_000),
     )
     # 672 packets, 42 of each server: 57,960 bytes of payload a message.
@@ -80,5 +80,6 @@ def get_config(form: str = "full"):
         config.training.model = "logistic"  # compiles fastest
         config.training.steps = 4
         config.training.eval_every = 2
+        config.training.sweep.aggregation = ("model_averaging",)
         config.training.sweep.seed = (0, 1, 2)
     return config

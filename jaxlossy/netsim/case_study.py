@@ -1,9 +1,9 @@
 """The case study of the RPS paper: a web service and learning traffic that share hosts.
 
 Hosts are on a star. The web service exchanges messages of one size between all of them, reliably,
-with Poisson arrivals. Learning exchanges a model twice an iteration, at fixed times (open loop: also
-where the phase before has not finished). What varies is how learning is sent and how ports treat
-it, a ``Case``; every case of a seed meets the same web messages.
+with Poisson arrivals. Learning exchanges a model twice an iteration, at fixed times (open loop:
+also where the phase before has not finished). What varies is how learning is sent and how ports
+treat it, a ``Case``; every case of a seed meets the same web messages.
 """
 
 import dataclasses
@@ -251,9 +251,7 @@ def _transport(study: Study, run: Run) -> Transport | None:
         rule = transports.dctcp(gap_ns=gap if case.learning == "paced_reliable" else 0, seed=seed)
         return dataclasses.replace(rule, low=case.priority)
     if case.learning == "burst":
-        return transports.round_robin(
-            interval_ns=transports.gap(study.link_bps), hosts=study.hosts
-        )
+        return transports.round_robin(interval_ns=transports.gap(study.link_bps), hosts=study.hosts)
     if case.learning in ("bounded", "bounded_controlled"):
         control = case.learning == "bounded_controlled"
         return transports.bounded(
