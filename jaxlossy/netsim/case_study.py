@@ -10,13 +10,10 @@ import dataclasses
 import functools
 from typing import Any, NamedTuple
 
-import numpy as np
-import xarray as xr
-
 from jaxlossy import data
 from jaxlossy.errors import ConfigError
 from jaxlossy.grid import expand
-from jaxlossy.netsim import learning, outcome, topologies, traffic, transports
+from jaxlossy.netsim import learning, topologies, traffic, transports
 from jaxlossy.netsim.flows import Flows
 from jaxlossy.netsim.network import Network
 from jaxlossy.netsim.ports import Discipline
@@ -259,55 +256,3 @@ def _transport(study: Study, run: Run) -> Transport | None:
         )
     deadline = round(study.deadline_ms * MS) if case.learning == "deadline" else 0
     return transports.paced(gap_ns=gap, seed=seed, deadline_ns=deadline)
-
-
-#: What is measured of a run.
-MEASURES = {
-    "web_messages": "web messages",
-    "web_mean_ms": "mean completion time of web messages, ms",
-    "web_median_ms": "median completion time of web messages, ms",
-    "web_p99_ms": "99th percentile of the completion times of web messages, ms",
-    "learning_loss": "share of its packets that a learning message lacks, mean over messages",
-    "learning_loss_max": "the largest share that one message lacks",
-    "iteration_ms": "mean time of an iteration, computing and both phases, ms",
-    "iteration_max_ms": "longest iteration, ms",
-    "dropped": "packets dropped, of any kind",
-    "events": "events simulated",
-}
-
-
-def measure(study: Study, run: Run, ds: xr.Dataset) -> dict[str, float]:
-    """The numbers of `MEASURES`; those of learning are NaN where there is none.
-
-    A phase lasts until its last message is complete: a reliable one acknowledged, one of bounded
-    loss with enough packets, a lossy one with the last packet that arrives at all (receivers would
-    have to know), or with what has arrived at the deadline.
-
-    Raises:
-      RuntimeError: a web message that did not complete.
-    """
-    is_web = ds["traffic"].values == WEB
-    if not ds["completed"].values[is_web].all():
-        raise RuntimeError(f"a web message of {run} did not complete")
-    web = ds["fct_ns"].values[is_web] / MS
-    values = dict.fromkeys(MEASURES, float("nan"))
-    values |= {"web_messages": web.size, "web_mean_ms": web.mean()}
-    values |= {"web_median_ms": np.median(web), "web_p99_ms": np.quantile(web, 0.99)}
-    values |= {"dropped": ds.attrs["packets_dropped"], "events": ds.attrs["events"]}
-    if run.case.learning != "none":
-        lost = 1 - (ds["packets_received"] / ds["packets"]).values[~is_web]
-        times = outcome.iteration_times(learning_traffic(study), _finished(study, run, ds)) / MS
-        values |= {"learning_loss": lost.mean(), "learning_loss_max": lost.max()}
-        values |= {"iteration_ms": times.mean(), "iteration_max_ms": times.max()}
-    return {name: float(value) for name, value in values.items()}
-
-
-def _finished(study: Study, run: Run, ds: xr.Dataset) -> np.ndarray:
-    """When every learning message had, in ns; -1: never."""
-    train = ds.isel(flow=np.flatnonzero(ds["traffic"].values == TRAINING))
-    took, complete = train["fct_ns"].values, train["completed"].values
-    if run.case.learning == "deadline":
-        took = np.where(complete, took, round(study.deadline_ms * MS))
-    elif run.case.learning not in ("paced", "burst") and not complete.all():
-        raise RuntimeError(f"a learning message of {run} did not complete")
-    return np.where(took < 0, -1, train["start_ns"].values + took)

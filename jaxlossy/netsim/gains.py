@@ -64,10 +64,9 @@ def results(ds: xr.Dataset) -> Results:
     if not ds["completed"].all():
         raise ValueError(f"{int((~ds['completed']).sum())} runs are not completed")
     runs = ds.reset_coords().to_dataframe()
-    groups = runs.groupby([*Case._fields, "web_rate"])
+    groups: Any = runs.groupby([*Case._fields, "web_rate"])
     by_case = {}
-    for key, rows in groups:
-        web, learning, priority, threshold, rate = key
+    for (web, learning, priority, threshold, rate), rows in groups:
         case = Case(str(web), str(learning), bool(priority), int(threshold))
         by_case[case, float(rate)] = rows.set_index("seed").sort_index()
     return Results(by_case, json.loads(ds.attrs["study"]))
@@ -217,9 +216,9 @@ def capacities(r: Results) -> Frame:
     Between two rates the logarithm of the mean is taken as linear.
 
     Returns:
-      A row for each target and case: fits (the mean over seeds; NaN where it is outside the rates
-      that were simulated), loss there, and for each baseline the estimate of how many more fit,
-      named with the baseline first.
+      A row for each target and case: fits (the mean over seeds; NaN for more than the largest rate
+      that was simulated, the smallest rate for at most that), loss there, and for each baseline the
+      estimate of how many more fit, named with the baseline first, and how many fit there.
     """
     rates = r.rates(more=True)
     rows = []
@@ -240,19 +239,25 @@ def capacities(r: Results) -> Frame:
             for name in RELIABLE:
                 extra = estimate(fits - found[baseline(r, case.web, name)][0])
                 row |= {f"{name}_{key}": value for key, value in as_columns(extra).items()}
+                row[f"{name}_fits"] = found[baseline(r, case.web, name)][0].mean()
             rows.append(row)
     return pd.DataFrame(rows)
 
 
 def crossing(rates: list[float], means: np.ndarray, target: float) -> float:
-    """The rate at which the mean first goes above the target; NaN: not between the rates.
+    """The rate at which the mean first goes above the target.
+
+    The smallest rate where it is above there already, as the most that may fit; NaN where it never
+    is.
 
     >>> crossing([1.0, 2.0, 3.0], np.array([1.0, 2.0, 8.0]), 4.0)
     2.5
     """
     above = np.flatnonzero(means > target)
-    if not above.size or above[0] == 0:
+    if not above.size:
         return math.nan
+    if above[0] == 0:
+        return rates[0]
     i = above[0]
     low, high = np.log(means[i - 1]), np.log(means[i])
     share = (math.log(target) - low) / (high - low)

@@ -24,9 +24,10 @@ The case study of Yu et al., *Distributed Learning over Unreliable Networks*, IC
 public, so that its curve can be compared in its shape, not in its numbers. A web service and
 learning share {hosts} hosts on links of {gbps:g} Gbit/s to one switch; a web message has
 {kilobytes:g} kB. Each sentence below is made from [numbers.csv](numbers.csv). {seeds} seeds draw
-the web's arrivals and the jitter of the pacing; ratios are paired, since a seed has the same web messages whatever learning
-does, and intervals are 95% over seeds (Student's t). A claim *holds* where all of the interval lies
-in what it allows, *does not hold* where none of it does, and is *not decided* otherwise.
+the web's arrivals and the jitter of the pacing; ratios are paired, since a seed has the same web
+messages whatever learning does, and intervals are 95% over seeds (Student's t). A claim *holds*
+where all of the interval lies in what it allows, *does not hold* where none of it does, and is *not
+decided* otherwise.
 
 Learning is sent *reliable* (DCTCP, as fast as its windows let it), *paced reliable* (DCTCP, its
 packets spread at {mbps:g} Mbit/s a host), *paced lossy* (at the same rate, every packet once), or
@@ -38,7 +39,8 @@ NOT_SHOWN = """\
 ## What is not shown here
 
 Phases begin at fixed times (open loop), so that an iteration's time is the sum of what its phases
-would take one right after the other, with the web load that is there at fixed times. A lossy phase
+would take one right after the other, with the web load that is there at fixed times; phases that
+take longer than the time to the next one share the network with it. A lossy phase
 ends with the last packet that arrives at all, which receivers can not know; with a deadline or with
 bounded loss they do. Learning traffic is regular, and the network is one switch."""
 
@@ -112,7 +114,6 @@ def _report(r: Results, ds: xr.Dataset, tables: dict[str, Frame], training: Any)
     )
     claims, parts = tables["claim"], tables["part"]
     mean = claims[(claims["statistic"] == "mean") & (claims["web"] == "dctcp")]
-    of_mean = parts[(parts["part"] == "all") & (parts["statistic"] == "mean")]
     sections = [
         head,
         made,
@@ -122,21 +123,19 @@ def _report(r: Results, ds: xr.Dataset, tables: dict[str, Frame], training: Any)
         _claims_table(mean),
         "![Speed-up against loss](figures/speed_up.png)",
         "![Speed-up against loss, bursts](figures/speed_up_burst.png)",
-        _items(mean["sentence"]),
         "With Netbench's simple DCTCP for the web and for reliable learning:",
         _claims_table(claims[(claims["statistic"] == "mean") & (claims["web"] != "dctcp")]),
         "![The same with simple DCTCP](figures/speed_up_simple.png)",
         "## What of it is pacing, priority, loss",
         _parts_table(parts[parts["statistic"] == "mean"]),
-        _items(sentences.parts(parts, row) for row in of_mean.to_dict("records")),
         "## Web load that fits",
         "![Web load that fits under a target](figures/capacity.png)",
-        _items(tables["capacity"]["sentence"].replace("", np.nan).dropna()),
+        _capacities_table(tables["capacity"], r),
         "## Time of an iteration",
         "![Time of an iteration](figures/iterations.png)",
         _iterations_table(r),
         "## Bounded loss",
-        _items(tables["bounded loss"]["sentence"]),
+        _bounds_table(tables["bounded loss"]),
     ]
     if training is not None:
         table, texts = training
@@ -196,6 +195,53 @@ def _parts_table(parts: Frame) -> str:
     return _table(["web messages a second", "ports", *names], rows)
 
 
+def _capacities_table(capacities: Frame, r: Results) -> str:
+    """How many fit: a row for each case, a column for each target."""
+    rows = []
+    for key, part in capacities.groupby(list(Case._fields), sort=False):
+        case, found = Case(*key), []
+        for row in part.to_dict("records"):
+            cell = "not known" if np.isnan(row["fits"]) else f"{row['fits']:.0f}"
+            if row["fits"] == 0:
+                cell = f"fewer than {r.rates(more=True)[0]:g}"
+            if not np.isnan(row["loss"]) and row["loss"]:
+                cell += f" ({row['loss']:.1%})"
+            if np.isfinite(row["reliable_mean"]) and row["reliable_mean"]:
+                cell += f", {row['reliable_mean']:+.0f} ± {row['reliable_standard_error']:.0f}"
+            found.append(cell)
+        rows.append([*_named(case), *found])
+    targets = [f"{target:g} ms" for target in dict.fromkeys(capacities["target_ms"])]
+    return (
+        "Web messages a second whose mean completion time stays below a target (loss of learning "
+        "there), and how many more than beside reliable learning, mean ± standard error over "
+        "seeds:\n\n" + _table(["learning", "ports", "threshold", *targets], rows)
+    )
+
+
+def _bounds_table(bounds: Frame) -> str:
+    """Bounded loss: a row for each case, a column for each rate."""
+    rows = []
+    for key, part in bounds.groupby(list(Case._fields), sort=False):
+        found = [
+            f"{row['largest_loss']:.1%}; {_cell(row)}: {row['verdict']}"
+            for row in part.to_dict("records")
+        ]
+        rows.append([*_named(Case(*key)), *found])
+    rates = [f"{rate:g} web messages a second" for rate in dict.fromkeys(bounds["web_rate"])]
+    return (
+        "The largest loss of any message; the web's p99 over that beside paced reliable learning, "
+        "and whether it stays within 1.5 times:\n\n"
+        + _table(["learning", "ports", "threshold", *rates], rows)
+    )
+
+
+def _named(case: Case) -> list[str]:
+    """What is sent, how ports treat it and, where it may be dropped for it, the threshold."""
+    lossless = case.learning in (*RELIABLE, "none")
+    threshold = "" if lossless else f"{case.threshold / 1000:g} kB"
+    return [LEARNING[case.learning], sentences.QUEUE[case.priority], threshold]
+
+
 def _iterations_table(r: Results) -> str:
     """Mean iterations at every rate: what is reliable, and lossy ones with their loss."""
     cases = [Case("dctcp", name, p, r.limit) for name in RELIABLE for p in (False, True)]
@@ -214,8 +260,7 @@ def _iterations_table(r: Results) -> str:
                 for name in ("iteration_ms", "iteration_max_ms", "learning_loss")
             )
             found.append(f"{time:.1f} / {longest:.1f} / {loss:.1%}")
-        threshold = "" if case.learning in RELIABLE else f"{case.threshold / 1000:g} kB"
-        rows.append([LEARNING[case.learning], sentences.QUEUE[case.priority], threshold, *found])
+        rows.append([*_named(case), *found])
     rates = [f"{rate:g} web messages a second" for rate in r.rates()]
     return "Mean iteration in ms / longest of a run, mean over seeds / loss:\n\n" + _table(
         ["learning", "ports", "threshold", *rates], rows

@@ -45,8 +45,8 @@ def claim(row: Any) -> str:
         )
     return (
         f"With {where}, {LOSS:.0%} loss makes the web's {what} {row['mean']:.2f} times shorter "
-        f"than beside {BASELINE[row['baseline']]} ({_interval(row)}): more than {FASTER.low:g} times "
-        f"{row['verdict']}."
+        f"than beside {BASELINE[row['baseline']]} ({_interval(row)}): more than "
+        f"{FASTER.low:g} times {row['verdict']}."
     )
 
 
@@ -90,16 +90,17 @@ def _share(share: float) -> str:
 
 def capacity(row: Any) -> str:
     """One row of ``gains.capacities``; nothing where it is not known."""
-    if row["learning"] not in ("paced", "paced_reliable", "none") or np.isnan(row["fits"]):
+    if np.isnan(row["fits"]):
         return ""
     name = LEARNING[row["learning"]]
     if row["learning"] != "none":
         name += f" learning in {QUEUE[row['priority']]}"
     if row["learning"] == "paced":
         name += f" above {row['threshold'] / 1000:g} kB ({row['loss']:.1%} lost there)"
-    text = f"Under a mean of {row['target_ms']:g} ms fit {row['fits']:.0f} web messages a second "
+    fits = f"{row['fits']:.0f}" if row["fits"] else "too few to be known"
+    text = f"Under a mean of {row['target_ms']:g} ms fit {fits} web messages a second "
     text += f"with {name}"
-    if np.isfinite(row["reliable_mean"]):
+    if np.isfinite(row["reliable_mean"]) and row["reliable_mean"]:
         text += (
             f", {row['reliable_mean']:+.0f} against reliable learning (95% interval "
             f"{row['reliable_low']:.0f} to {row['reliable_high']:.0f})"
@@ -118,8 +119,8 @@ def bound(row: Any) -> str:
         f"With {LEARNING[row['learning']]} in {QUEUE[row['priority']]} above "
         f"{row['threshold'] / 1000:g} kB beside {row['web_rate']:g} web messages a second, a "
         f"message lacks at most {row['largest_loss']:.1%}, an iteration takes "
-        f"{row['iteration_ms']:.0f} ms, and the web's p99 is {row['mean']:.2f} times that beside paced reliable learning "
-        f"({_interval(row)}): within 1.5 times {row['verdict']}."
+        f"{row['iteration_ms']:.0f} ms, and the web's p99 is {row['mean']:.2f} times that beside "
+        f"paced reliable learning ({_interval(row)}): within 1.5 times {row['verdict']}."
     )
 
 

@@ -17,13 +17,28 @@ from tqdm import tqdm
 
 from jaxlossy.errors import ConfigError
 from jaxlossy.files import replacing, writable_directory
-from jaxlossy.netsim import case_study
-from jaxlossy.netsim.case_study import MEASURES, Case, Run, Study
+from jaxlossy.netsim import case_study, outcome
+from jaxlossy.netsim.case_study import MS, TRAINING, WEB, Case, Run, Study
 from jaxlossy.netsim.simulation import simulate
 
 RUNS = "runs.nc"
 _SECONDS_BETWEEN_SAVES = 10.0
 _EVENTS_A_SECOND = 25e6  # of one core, about
+
+
+#: What is measured of a run.
+MEASURES = {
+    "web_messages": "web messages",
+    "web_mean_ms": "mean completion time of web messages, ms",
+    "web_median_ms": "median completion time of web messages, ms",
+    "web_p99_ms": "99th percentile of the completion times of web messages, ms",
+    "learning_loss": "share of its packets that a learning message lacks, mean over messages",
+    "learning_loss_max": "the largest share that one message lacks",
+    "iteration_ms": "mean time of an iteration, computing and both phases, ms",
+    "iteration_max_ms": "longest iteration, ms",
+    "dropped": "packets dropped, of any kind",
+    "events": "events simulated",
+}
 
 
 def run(study: Study, workdir: str | os.PathLike[str], *, verbose: bool = True) -> xr.Dataset:
@@ -36,7 +51,7 @@ def run(study: Study, workdir: str | os.PathLike[str], *, verbose: bool = True) 
 
     Returns:
       A row a run (dimension ``run``): coordinates seed, web_rate, the fields of ``Case``, and
-      completed; the measures of ``case_study.MEASURES``; seconds, that its simulation took.
+      completed; the measures of `MEASURES`; seconds, that its simulation took.
 
     Raises:
       ConfigError: a workdir that can not be written to, or that holds another study.
@@ -117,7 +132,7 @@ def _simulate(study: Study, planned: Run, given: Any) -> dict[str, float]:
     before = time.perf_counter()
     ds = simulate(case_study.scenario(study, planned, given(planned.seed, planned.web_rate)))
     seconds = time.perf_counter() - before
-    return {**case_study.measure(study, planned, ds), "seconds": seconds}
+    return {**measure(study, planned, ds), "seconds": seconds}
 
 
 def _fill(ds: xr.Dataset, index: int, values: dict[str, float]) -> None:
@@ -144,3 +159,43 @@ def _plan_text(study: Study, todo: list[Run], count: int, threads: int) -> str:
         f"to send learning traffic and treat it, {study.seeds} seeds; about {events / 1e9:.1f} "
         f"billion events, {minutes:.1f} minutes on {threads} cores"
     )
+
+
+def measure(study: Study, run: Run, ds: xr.Dataset) -> dict[str, float]:
+    """The numbers of `MEASURES`; those of learning are NaN where there is none.
+
+    A phase lasts until its last message is complete: a reliable one acknowledged, one of bounded
+    loss with enough packets, a lossy one with the last packet that arrives at all (receivers would
+    have to know), or with what has arrived at the deadline.
+
+    Raises:
+      RuntimeError: a web message that did not complete.
+    """
+    is_web = ds["traffic"].values == WEB
+    if not ds["completed"].values[is_web].all():
+        raise RuntimeError(f"a web message of {run} did not complete")
+    web = ds["fct_ns"].values[is_web] / MS
+    values = dict.fromkeys(MEASURES, float("nan"))
+    values |= {"web_messages": web.size, "web_mean_ms": web.mean()}
+    values |= {"web_median_ms": np.median(web), "web_p99_ms": np.quantile(web, 0.99)}
+    values |= {"dropped": ds.attrs["packets_dropped"], "events": ds.attrs["events"]}
+    if run.case.learning != "none":
+        lost = 1 - (ds["packets_received"] / ds["packets"]).values[~is_web]
+        times = (
+            outcome.iteration_times(case_study.learning_traffic(study), _finished(study, run, ds))
+            / MS
+        )
+        values |= {"learning_loss": lost.mean(), "learning_loss_max": lost.max()}
+        values |= {"iteration_ms": times.mean(), "iteration_max_ms": times.max()}
+    return {name: float(value) for name, value in values.items()}
+
+
+def _finished(study: Study, run: Run, ds: xr.Dataset) -> np.ndarray:
+    """When every learning message had, in ns; -1: never."""
+    train = ds.isel(flow=np.flatnonzero(ds["traffic"].values == TRAINING))
+    took, complete = train["fct_ns"].values, train["completed"].values
+    if run.case.learning == "deadline":
+        took = np.where(complete, took, round(study.deadline_ms * MS))
+    elif run.case.learning not in ("paced", "burst") and not complete.all():
+        raise RuntimeError(f"a learning message of {run} did not complete")
+    return np.where(took < 0, -1, train["start_ns"].values + took)
