@@ -72,6 +72,7 @@ def get_config(form: str = "full"):
         config.compute_ms = 2.0
         config.gather_ms = 15.0
         config.deadline_ms = 9.0
+        config.loss_bound = 0.3  # of eight packets or nine
         config.fifo_thresholds = (1500, 15_000, 150_000)
         config.few_fifo_thresholds = (15_000, 150_000)
         config.priority_thresholds = (1500, 150_000)

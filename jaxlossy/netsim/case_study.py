@@ -232,13 +232,14 @@ def scenario(study: Study, run: Run, given: tuple[Network, Flows], *, record: bo
     discipline = Discipline(study.limit, study.mark_above, case.threshold, case.priority)
     return Scenario(
         *given,
-        {WEB: reliable(), TRAINING: _transport(study, run)},
+        {WEB: reliable(), TRAINING: transport(study, run)},
         discipline,
         record=(TRAINING,) if record else (),
     )
 
 
-def _transport(study: Study, run: Run) -> Transport | None:
+def transport(study: Study, run: Run) -> Transport | None:
+    """How learning is sent in a run; None: not at all."""
     case, gap, seed = run.case, study.gap_ns, run.seed
     if case.learning == "none":
         return None

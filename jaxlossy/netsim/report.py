@@ -197,17 +197,18 @@ def _parts_table(parts: Frame) -> str:
 
 def _capacities_table(capacities: Frame, r: Results) -> str:
     """How many fit: a row for each case, a column for each target."""
-    rows = []
+    rows, fewest = [], r.rates(more=True)[0]
     for key, part in capacities.groupby(list(Case._fields), sort=False):
         case, found = Case(*key), []
         for row in part.to_dict("records"):
             cell = "not known" if np.isnan(row["fits"]) else f"{row['fits']:.0f}"
-            if row["fits"] == 0:
-                cell = f"fewer than {r.rates(more=True)[0]:g}"
+            if row["fits"] == fewest:
+                cell = f"at most {fewest:g}"
             if not np.isnan(row["loss"]) and row["loss"]:
                 cell += f" ({row['loss']:.1%})"
             if np.isfinite(row["reliable_mean"]) and row["reliable_mean"]:
-                cell += f", {row['reliable_mean']:+.0f} ± {row['reliable_standard_error']:.0f}"
+                cell += ", at least" if row["reliable_fits"] == fewest else ","
+                cell += f" {row['reliable_mean']:+.0f} ± {row['reliable_standard_error']:.0f}"
             found.append(cell)
         rows.append([*_named(case), *found])
     targets = [f"{target:g} ms" for target in dict.fromkeys(capacities["target_ms"])]

@@ -97,19 +97,13 @@ def capacity(row: Any) -> str:
         name += f" learning in {QUEUE[row['priority']]}"
     if row["learning"] == "paced":
         name += f" above {row['threshold'] / 1000:g} kB ({row['loss']:.1%} lost there)"
-    fits = f"{row['fits']:.0f}" if row["fits"] else "too few to be known"
-    text = f"Under a mean of {row['target_ms']:g} ms fit {fits} web messages a second "
+    text = f"Under a mean of {row['target_ms']:g} ms fit {row['fits']:.0f} web messages a second "
     text += f"with {name}"
-    if np.isfinite(row["reliable_mean"]) and row["reliable_mean"]:
-        text += (
-            f", {row['reliable_mean']:+.0f} against reliable learning (95% interval "
-            f"{row['reliable_low']:.0f} to {row['reliable_high']:.0f})"
-        )
-    if np.isfinite(row["paced_reliable_mean"]) and row["paced_reliable_mean"]:
-        text += (
-            f", {row['paced_reliable_mean']:+.0f} against paced reliable "
-            f"({row['paced_reliable_low']:.0f} to {row['paced_reliable_high']:.0f})"
-        )
+    for base in ("reliable", "paced_reliable"):
+        extra, low, high = (row[f"{base}_{key}"] for key in ("mean", "low", "high"))
+        if np.isfinite(extra) and extra:
+            text += f", {extra:+.0f} against the {row[f'{base}_fits']:.0f} with {BASELINE[base]} "
+            text += f"(95% interval {low:.0f} to {high:.0f})"
     return text + "."
 
 

@@ -72,7 +72,7 @@ def run(study: Study, workdir: str | os.PathLike[str], *, verbose: bool = True) 
                disable=not verbose)  # fmt: skip
     pool, saved = ThreadPoolExecutor(threads), time.monotonic()
     try:
-        jobs = {pool.submit(_simulate, study, plan[i], given): i for i in todo}
+        jobs = {pool.submit(_simulate, study, plan[i], given): i for i in todo.tolist()}
         for job in as_completed(jobs):
             _fill(ds, jobs[job], job.result())
             bar.update()
