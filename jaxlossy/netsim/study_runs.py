@@ -70,7 +70,7 @@ def run(study: Study, workdir: str | os.PathLike[str], *, verbose: bool = True) 
     )
     bar = tqdm(total=len(plan), initial=len(plan) - todo.size, unit="run", file=sys.stderr,
                disable=not verbose)  # fmt: skip
-    pool, saved = ThreadPoolExecutor(threads), time.monotonic()
+    pool, saved, jobs = ThreadPoolExecutor(threads), time.monotonic(), {}
     try:
         jobs = {pool.submit(_simulate, study, plan[i], given): i for i in todo.tolist()}
         for job in as_completed(jobs):
@@ -81,6 +81,9 @@ def run(study: Study, workdir: str | os.PathLike[str], *, verbose: bool = True) 
                 saved = time.monotonic()
     finally:
         pool.shutdown(cancel_futures=True)
+        for job, i in jobs.items():  # those under way when it was interrupted
+            if not (ds["completed"].values[i] or job.cancelled() or job.exception()):
+                _fill(ds, i, job.result())
         save(ds, directory)
         bar.close()
     return ds
