@@ -12,22 +12,31 @@ lossy5g_fifo_thr30k_budget10). The names other than the first three are about th
 python scripts/netsim.py --check --reference=DIR
 
 compares with all of the reference's runs, to the nanosecond.
+
+python scripts/netsim.py --config=configs/colocated_web.py --workdir=runs/colocated_web
+
+runs a case study, web load times priority times transport times seeds, and trains on what learning
+lost; the workdir gets runs.nc, report.md, numbers.csv, figures/ and traces of the losses. Started
+again, it goes on where it was interrupted. Any field of the config is a flag: --config.seeds=20.
 """
 
 import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import jax
 import numpy as np
 import pandas as pd
 import xarray as xr
 from absl import app, flags, logging
+from ml_collections import config_flags
 from tqdm import tqdm
 
 import jaxlossy
 from jaxlossy.files import named_file, replacing
-from jaxlossy.netsim import reference, scenario, simulate
+from jaxlossy.netsim import case_study, playback, reference, report, scenario, simulate, study_runs
 
 _SCENARIO = flags.DEFINE_string("scenario", None, "A folder with edges.csv and flows.csv.")
 _TRANSPORT = flags.DEFINE_string("transport", "simple_dctcp", "How flows are sent.")
@@ -37,6 +46,13 @@ _CSV = flags.DEFINE_string("csv", None, "Where completion times go, flow by flow
 _CHECK = flags.DEFINE_bool("check", False, "Compare with the runs of --reference.")
 _REFERENCE = flags.DEFINE_string("reference", None, "A directory of scenario folders, with runs.")
 _ONLY = flags.DEFINE_string("only", "", "With --check: only scenarios whose names have this in it.")
+_CONFIG = config_flags.DEFINE_config_file("config", None, "A study: configs/colocated_web.py.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Where the study goes, and goes on.")
+_CACHE_DIR = flags.DEFINE_string(
+    "compilation_cache_dir",
+    os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache" / "jaxlossy")),
+    "Where compiled training programs are kept from run to run; empty: nowhere.",
+)
 
 
 def main(argv: list[str]) -> None:
@@ -46,9 +62,35 @@ def main(argv: list[str]) -> None:
     try:
         if _CHECK.value:
             sys.exit(_check())
-        _simulate()
+        if _CONFIG.value is not None:
+            _study()
+        else:
+            _simulate()
     except jaxlossy.ConfigError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        if _CONFIG.value is None:
+            raise
+        print(f"\ninterrupted; the same command goes on in {_WORKDIR.value}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(130)  # a program may still be running, and JAX crashes where Python is torn down
+
+
+def _study() -> None:
+    if _WORKDIR.value is None:
+        raise jaxlossy.ConfigError("workdir", None, "a directory, with --config")
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    if _CACHE_DIR.value:
+        jax.config.update("jax_compilation_cache_dir", _CACHE_DIR.value)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    study = case_study.make_study(_CONFIG.value)
+    ds = study_runs.run(study, _WORKDIR.value)
+    print("training on what was lost:", flush=True)
+    training = playback.compare(study, _WORKDIR.value)
+    report.write(ds, _WORKDIR.value, training)
+    text = (Path(_WORKDIR.value) / report.REPORT).read_text()
+    print("\n" + text.split("## In short")[1].split("##")[0].strip())
+    print(f"\nthe report is {Path(_WORKDIR.value) / report.REPORT}, with figures beside it")
 
 
 def _simulate() -> None:
