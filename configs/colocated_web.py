@@ -13,11 +13,11 @@ Minutes on 2 CPU cores; `--config=configs/colocated_web.py:shrink` takes seconds
 from ml_collections import ConfigDict
 
 import jaxlossy
-from jaxlossy.errors import check_name
+from jaxlossy.errors import check_form
 
 
 def get_config(form: str = "full"):
-    check_name("config form", form, ("full", "shrink"))
+    check_form(form)
     config = ConfigDict()
     config.hosts = 16
     config.link_bps = 10**9

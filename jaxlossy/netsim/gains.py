@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from jaxlossy.findings import Claim, Estimate, as_columns, estimate, ratio, verdict
+from jaxlossy.claims import Claim, Estimate, as_columns, estimate, ratio, verdict
 from jaxlossy.netsim.case_study import RELIABLE, Case
 from jaxlossy.summaries import Frame
 

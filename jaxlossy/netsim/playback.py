@@ -14,8 +14,8 @@ import pandas as pd
 import xarray as xr
 
 import jaxlossy
+from jaxlossy.claims import as_columns, by_seed, difference, estimate
 from jaxlossy.files import writable_directory
-from jaxlossy.findings import as_columns, by_seed, difference, estimate
 from jaxlossy.fits import fit_bernoulli, fit_gilbert_elliott
 from jaxlossy.netsim import case_study, outcome
 from jaxlossy.netsim.case_study import Case, Run, Study

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxlossy.findings import HOLDS
+from jaxlossy.claims import HOLDS
 from jaxlossy.netsim.case_study import LEARNING
 from jaxlossy.netsim.gains import FASTER, LOSS, PARTS
 from jaxlossy.netsim.playback import CHANNELS
