@@ -1,5 +1,4 @@
-"""What the numbers of a case study say, in words; pure functions of the tables of `gains` and
-`capacity`."""
+"""What the numbers of a case study say, in words: pure functions of tables."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
