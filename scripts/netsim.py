@@ -16,7 +16,7 @@ compares with all of the reference's runs, to the nanosecond.
 python scripts/netsim.py --config=configs/colocated_web.py --workdir=runs/colocated_web
 
 runs a case study, web load times priority times transport times seeds, and trains on what learning
-lost; the workdir gets runs.nc, report.md, numbers.csv, figures/ and traces of the losses. Started
+lost; the workdir gets runs.nc, report.md, numbers.csv, figures/, trace_0.nc and so on. Started
 again, it goes on where it was interrupted. Any field of the config is a flag: --config.seeds=20.
 """
 

@@ -12,7 +12,7 @@ import pytest
 from made_up import CONFIGS, load_config
 
 from jaxlossy import ConfigError, load_traces
-from jaxlossy.netsim import case_study, gains, report, round_robin, sentences, study_runs
+from jaxlossy.netsim import capacity, case_study, gains, report, round_robin, sentences, study_runs
 from jaxlossy.netsim.case_study import Case, Run
 from jaxlossy.packets import owners
 
@@ -125,7 +125,15 @@ def test_a_curve_that_falls_is_found():
         r = gains.results(ds)
         steps = gains.steps_of_curves(r)
         assert steps["falls"].sum() == falls
-        texts = list(sentences.summary(gains.claims(r), gains.parts(r), steps, gains.bounds(r)))
+        texts = sentences.summary(
+            {
+                "claim": gains.claims(r),
+                "part": gains.parts(r),
+                "step of a curve": steps,
+                "iteration": gains.iteration_gains(r),
+                "bounded loss": gains.bounds(r),
+            }
+        )
         text = next(text for text in texts if text.startswith("Curves"))
         assert ("monotone" in text) == (falls == 0)
         assert ("from 15 to 1.5 kB" in text) == (falls == 1)
@@ -133,9 +141,9 @@ def test_a_curve_that_falls_is_found():
 
 def test_what_fits_is_where_the_mean_crosses_the_target():
     rates = [1.0, 2.0, 4.0]
-    assert gains.crossing(rates, np.exp(rates), np.exp(3.2)) == pytest.approx(3.2)
-    assert gains.crossing(rates, np.array([3.0, 4.0, 5.0]), 2.0) == 1.0
-    assert np.isnan(gains.crossing(rates, np.array([3.0, 4.0, 5.0]), 6.0))
+    assert capacity.crossing(rates, np.exp(rates), np.exp(3.2)) == pytest.approx(3.2)
+    assert capacity.crossing(rates, np.array([3.0, 4.0, 5.0]), 2.0) == 1.0
+    assert np.isnan(capacity.crossing(rates, np.array([3.0, 4.0, 5.0]), 6.0))
     steep = make_results(lambda case, rate: product(case, rate) / 7)  # 0.7 to 4.3 ms, reliably
     row = row_of(steep, target_ms=2.0, learning="paced", priority=False, threshold=150_000)
     reliable = row_of(steep, target_ms=2.0, learning="reliable", priority=False)
@@ -148,7 +156,7 @@ def test_what_fits_is_where_the_mean_crosses_the_target():
 
 
 def make_results(mean_ms):
-    return gains.capacities(gains.results(made_up(mean_ms)))
+    return capacity.capacities(gains.results(made_up(mean_ms)))
 
 
 def test_bounded_loss_is_held_against_paced_reliable_learning():

@@ -67,7 +67,7 @@ def capacities(table: Frame) -> Figure:
     """How many more web messages fit under a target, against the loss of learning there.
 
     Args:
-      table: from ``gains.capacities``.
+      table: from ``capacity.capacities``.
 
     Returns:
       The figure: a panel for each target. Lines are paced lossy learning, single points learning

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from jaxlossy.claims import Claim, Estimate, as_columns, estimate, ratio, verdict
+from jaxlossy.claims import Claim, Estimate, as_columns, ratio, verdict
 from jaxlossy.netsim.case_study import RELIABLE, Case
 from jaxlossy.summaries import Frame
 
@@ -210,58 +210,21 @@ def _curves(r: Results) -> list[tuple[str, str, bool, float]]:
     return sorted(curve for curve in found if curve[3] in r.rates())
 
 
-def capacities(r: Results) -> Frame:
-    """How many web messages a second fit under a target of their mean completion time.
-
-    Between two rates the logarithm of the mean is taken as linear.
+def iteration_gains(r: Results) -> Frame:
+    """What losing 10% does to training: its iterations against those of paced reliable learning.
 
     Returns:
-      A row for each target and case: fits (the mean over seeds; NaN for more than the largest rate
-      that was simulated, the smallest rate for at most that), loss there, and for each baseline the
-      estimate of how many more fit, named with the baseline first, and how many fit there.
+      A row for each rate and priority: reliable_ms and lossy_ms of a mean iteration, computing
+      included, and the estimate of how many times shorter; NaN where the loss is not reached.
     """
-    rates = r.rates(more=True)
     rows = []
-    for target in r.study["targets_ms"]:
-        found = {}
-        for case in {case for case, _ in r.by_case}:
-            if all((case, rate) in r.by_case for rate in rates):
-                means, losses = (
-                    np.array([r.get(case, rate, name) for rate in rates]).T
-                    for name in ("web_mean_ms", "learning_loss")
-                )
-                fits = np.array([crossing(rates, mean, target) for mean in means])
-                at = zip(fits, losses, strict=True)
-                found[case] = fits, np.array([np.interp(x, rates, loss) for x, loss in at])
-        for case in sorted(found):
-            fits, loss = found[case]
-            row = {"target_ms": target, **case._asdict(), "fits": fits.mean(), "loss": loss.mean()}
-            for name in RELIABLE:
-                extra = estimate(fits - found[baseline(r, case.web, name)][0])
-                row |= {f"{name}_{key}": value for key, value in as_columns(extra).items()}
-                row[f"{name}_fits"] = found[baseline(r, case.web, name)][0].mean()
-            rows.append(row)
+    for rate, priority in itertools.product(r.rates(), PARTS):
+        base = r.get(Case("dctcp", "paced_reliable", priority, r.limit), rate, "iteration_ms")
+        curve = r.curve("dctcp", "paced", priority, rate)
+        lossy = at_loss(r, curve, rate, "iteration_ms")
+        row = {"web_rate": rate, "priority": priority, "reliable_ms": base.mean()}
+        rows.append(row | {"lossy_ms": lossy.mean(), **as_columns(ratio(base, lossy))})
     return pd.DataFrame(rows)
-
-
-def crossing(rates: list[float], means: np.ndarray, target: float) -> float:
-    """The rate at which the mean first goes above the target.
-
-    The smallest rate where it is above there already, as the most that may fit; NaN where it never
-    is.
-
-    >>> crossing([1.0, 2.0, 3.0], np.array([1.0, 2.0, 8.0]), 4.0)
-    2.5
-    """
-    above = np.flatnonzero(means > target)
-    if not above.size:
-        return math.nan
-    if above[0] == 0:
-        return rates[0]
-    i = above[0]
-    low, high = np.log(means[i - 1]), np.log(means[i])
-    share = (math.log(target) - low) / (high - low)
-    return float(rates[i - 1] + share * (rates[i] - rates[i - 1]))
 
 
 def bounds(r: Results) -> Frame:

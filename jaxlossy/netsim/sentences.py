@@ -1,4 +1,4 @@
-"""What the numbers of a case study say, in words; pure functions of the tables of `gains`."""
+"""What the numbers of a case study say, in words: pure functions of tables."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -80,16 +80,16 @@ def parts(table: Frame, row: Any) -> str:
         f"At {row['web_rate']:g} web messages a second in {QUEUE[row['priority']]}, the web's "
         f"{row['statistic']} is {chosen.loc['all', 'mean']:.2f} times shorter beside paced lossy "
         f"learning that loses {LOSS:.0%} than beside reliable learning: {', '.join(found[:-1])}, "
-        f"and {found[-1]}.{more}"
+        f"and {found[-1]} (in brackets: of the whole, in logarithms).{more}"
     )
 
 
 def _share(share: float) -> str:
-    return "" if np.isnan(share) else f" ({share:.0%} of the whole, in logarithms)"
+    return "" if np.isnan(share) else f" ({round(share, 2) + 0.0:.0%})"
 
 
 def capacity(row: Any) -> str:
-    """One row of ``gains.capacities``; nothing where it is not known."""
+    """One row of ``capacity.capacities``; nothing where it is not known."""
     if np.isnan(row["fits"]):
         return ""
     name = LEARNING[row["learning"]]
@@ -107,6 +107,18 @@ def capacity(row: Any) -> str:
     return text + "."
 
 
+def iteration(row: Any) -> str:
+    """One row of ``gains.iteration_gains``."""
+    where = f"In {QUEUE[row['priority']]} beside {row['web_rate']:g} web messages a second"
+    if np.isnan(row["mean"]):
+        return f"{where}, no threshold gives {LOSS:.0%} loss in every seed."
+    return (
+        f"{where}, an iteration of paced learning takes {row['reliable_ms']:.1f} ms if reliable "
+        f"and {row['lossy_ms']:.1f} ms with {LOSS:.0%} loss: {row['mean']:.2f} times shorter "
+        f"({_interval(row)})."
+    )
+
+
 def bound(row: Any) -> str:
     """One row of ``gains.bounds``."""
     return (
@@ -122,6 +134,7 @@ def bound(row: Any) -> str:
 MAKERS: dict[str, Callable[[Any], str]] = {
     "claim": claim,
     "capacity": capacity,
+    "iteration": iteration,
     "bounded loss": bound,
 }
 
@@ -140,8 +153,10 @@ def accuracies(table: Frame) -> Iterator[str]:
         )
 
 
-def summary(claims: Frame, of_parts: Frame, steps: Frame, bounds: Frame) -> Iterator[str]:
-    """The report in short."""
+def summary(tables: dict[str, Frame]) -> Iterator[str]:
+    """The report in short, from the tables of ``report.write``."""
+    claims, of_parts, steps = (tables[n] for n in ("claim", "part", "step of a curve"))
+    bounds = tables["bounded loss"]
     mean = claims[(claims["statistic"] == "mean") & (claims["web"] == "dctcp")]
     for base, rows in mean.groupby("baseline", sort=False):
         holds = rows[rows["verdict"] == HOLDS]
@@ -160,6 +175,7 @@ def summary(claims: Frame, of_parts: Frame, steps: Frame, bounds: Frame) -> Iter
         yield parts(of_parts, row)
     falls = steps[steps["falls"]]
     text = f"Curves of speed-up against loss are monotone within error bars in {len(steps)} steps"
+    rises = f"; {(steps['low'] > 1).sum()} rise beyond their error"
     if len(falls):
         where = "; ".join(
             f"{LEARNING[row['learning']]} learning ({row['web']}), {QUEUE[row['priority']]}, "
@@ -171,7 +187,8 @@ def summary(claims: Frame, of_parts: Frame, steps: Frame, bounds: Frame) -> Iter
             f"Curves of speed-up against loss rise or stay within error bars in "
             f"{len(steps) - len(falls)} of {len(steps)} steps, and fall in {len(falls)}: {where}"
         )
-    yield text + "."
+    yield text + rises + "."
+    yield from (iteration(row) for row in tables["iteration"].query("priority").to_dict("records"))
     controlled = bounds[bounds["learning"] == "bounded_controlled"]
     inside = (controlled["verdict"] == HOLDS).sum()
     yield (
