@@ -105,6 +105,18 @@ def test_wrong_files_are_refused_by_line(tmp_path, edges, flow, line):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("transport", [*scenario.SHOWN, "reliable_dctcp", "simple_tcp_noecn"])
+def test_every_transport_goes_with_every_discipline(transport):
+    rules, ports = scenario.parse_run(transport)
+    assert (ports.limit, ports.low_limit, ports.priority) == (150_000, None, False)
+    for discipline in ("fifo90k", "fifo_thr30k", "fifo_thr1500_budget10", "prio_low30k"):
+        both = scenario.parse_run(f"{transport}_{discipline}")
+        expected = scenario.parse_discipline(discipline)
+        assert both[0] == rules
+        assert (both[1].limit, both[1].low_limit) == (expected.limit, expected.low_limit)
+        assert (both[1].priority, both[1].budget) == (expected.priority, expected.budget)
+
+
 def test_unsorted_flows_are_sorted_and_keep_their_numbers(tmp_path):
     rows = ["5,900,1,0,7,web,1-0,0-1", "2,100,0,1,8,train,0-1,1-0", "1,900,0,1,9,web,0-1,1-0"]
     given, numbers = scenario.read(folder(tmp_path, EDGES, "\n".join(rows)), "paced_prio_low30k")

@@ -63,7 +63,7 @@ def parse_run(run: str) -> tuple[dict[str, Transport | None], Discipline]:
     (36000, 30000, 0.1)
     """
     for pattern, make in _TRANSPORTS.items():
-        match = re.fullmatch(f"{pattern}(?:_((?:fifo|prio).*))?", run)
+        match = re.fullmatch(f"(?:{pattern})(?:_((?:fifo|prio).*))?", run)
         if match:
             *parameters, discipline = match.groups()
             rules = make(*parameters)
@@ -73,7 +73,7 @@ def parse_run(run: str) -> tuple[dict[str, Transport | None], Discipline]:
                 ports = Discipline(ports.limit, None, ports.low_limit, ports.priority, ports.budget)
             return rules, ports
     known = "TRANSPORT_DISCIPLINE, such as simple_dctcp_fifo150k or lossy5g_fifo_thr30k_budget10"
-    raise ConfigError("run", run, f"{known}; transports: {', '.join(_SHOWN)}")
+    raise ConfigError("run", run, f"{known}; transports: {', '.join(SHOWN)}")
 
 
 def parse_discipline(name: str) -> Discipline:
@@ -121,7 +121,8 @@ _TRANSPORTS: dict[str, Any] = {
         )
     ),
 }
-_SHOWN = (
+#: A name of every transport.
+SHOWN = (
     "simple_dctcp", "simple_tcp", "dctcp", "web_alone", "lossy5g", "paced", "burst", "paced_dctcp",
     "bounded10", "bounded10_controlled",
 )  # fmt: skip
