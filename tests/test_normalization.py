@@ -223,7 +223,9 @@ def test_statistics_are_float32_where_the_model_computes_in_bfloat16():
 def test_remat_leaves_statistics_alone():
     states = []
     for remat in (False, True):
-        problem, config, examples, shards = prepare(series_data(), **CNN, remat=remat)
+        # One step: in more of them what rounding changes grows, where a ReLU is near 0.
+        fields = {**CNN, "steps": 1, "eval_every": 1, "remat": remat}
+        problem, config, examples, shards = prepare(series_data(), **fields)
         states.append(train.run(problem, config, examples, shards)[0])
     assert_close(states[1].statistics, states[0].statistics, rtol=1e-4, atol=1e-6)
 

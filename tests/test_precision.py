@@ -199,7 +199,9 @@ def test_remat_takes_less_memory():
 
 
 def test_remat_computes_the_same():
-    fields = {**SMALL, "packet_size": None, **DEEP, "sweep": {"remat": (False, True)}}
+    # One step: in more of them what rounding changes grows, where a ReLU is near 0.
+    fields = {**SMALL, "packet_size": None, **DEEP, "steps": 1, "eval_every": 1}
+    fields["sweep"] = {"remat": (False, True)}
     ds = jaxlossy.sweep(fields, data=series_data(), verbose=False)
     assert ds["remat"].values.tolist() == [False, True]
     for name in ("train_loss", "test_loss", "replica_test_loss", "disagreement", *EXACT):

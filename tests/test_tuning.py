@@ -31,15 +31,18 @@ def cache_directory(tmp_path, monkeypatch):
     jax.config.update("jax_compilation_cache_dir", before)
 
 
-@pytest.mark.parametrize("model", ["mlp", "cnn"])
-def test_results_do_not_depend_on_what_is_live(monkeypatch, model):
+@pytest.mark.parametrize(
+    ("model", "lives"),
+    [("mlp", (Live(3, 4), Live(1, 2), Live(1, 1))), ("cnn", (Live(3, 4), Live(1, 1)))],
+)
+def test_results_do_not_depend_on_what_is_live(monkeypatch, model, lives):
     sweep = {"drop_probability": (0.0, 0.3, 0.5), "seed": (0, 1)}
     data = small_data()
     if model == "cnn":
         train, test = (d.reshape(-1, 3, 2, 1) for d in (data.train_x, data.test_x))
         data = jaxlossy.from_arrays((train, data.train_y), (test, data.test_y))
     outcomes = []
-    for live in (Live(3, 4), Live(1, 4), Live(1, 2), Live(1, 1)):
+    for live in lives:
         monkeypatch.setattr(tuning, "choose_live", lambda *_, live=live: live)
         fields = {**SMALL, "model": model, "sweep": sweep}
         outcomes.append(jaxlossy.sweep(fields, data=data, verbose=False))

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from ml_collections import ConfigDict
-from scipy import stats
 
 from jaxlossy.errors import check_name
 from jaxlossy.figures import NotebookFigure
@@ -89,7 +88,7 @@ def summary(loop: Loop) -> dict[str, float]:
     return {
         "plans": len(plans),
         "rank_correlation": float(
-            stats.spearmanr(plans["predicted_error"], plans["measured_error"]).statistic
+            plans["predicted_error"].corr(plans["measured_error"], method="spearman")
         ),
         "met": float((plans["measured_error"] <= plans["eps_max"]).mean()),
         "met_less_margin": float(

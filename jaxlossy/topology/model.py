@@ -275,7 +275,7 @@ def _numbers(name: str, value: Any, *, links: bool = False) -> np.ndarray:
     try:
         array = np.asarray(value)
         if array.dtype == object and links:
-            array = np.asarray(np.where(np.equal(array, None), np.inf, array), np.float64)
+            array = np.where(array == np.array(None), np.inf, array).astype(np.float64)
         if array.dtype.kind not in "iuf" and array.size:
             raise ValueError
         array = np.array(array, np.float64)
