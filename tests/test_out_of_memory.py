@@ -67,7 +67,8 @@ def test_a_sweep_goes_on_with_smaller_batches(monkeypatch, capsys, where, whole)
     assert sizes[0] == 24
     assert sizes == tuple(sorted(sizes, reverse=True))  # first fewer are live, then in a batch
     assert sizes[-1] <= 8 < sizes[-2]
-    assert set(alive) == {alive[0]}  # what the failed attempt held was released
+    # What the failed attempt held was released; what tests before left may be, meanwhile.
+    assert max(alive) == alive[0]
     lines = [line for line in capsys.readouterr().out.splitlines() if "out of memory" in line]
     assert len(lines) == len(sizes) - 1
     assert f"out of memory; going on with batches of {sizes[-1]} configs" in lines[-1]
