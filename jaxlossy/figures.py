@@ -11,6 +11,7 @@ import io
 import json
 import os
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,24 @@ class NotebookFigure(Figure):
         buffer = io.BytesIO()
         self.savefig(buffer, format="png")
         return buffer.getvalue()
+
+
+def save_figures(figures: Mapping[str, Figure], directory: str | os.PathLike) -> list[Path]:
+    """Writes figures as PNG files, each at once: a reader never sees half of one.
+
+    Args:
+      figures: by the name of their file.
+      directory: where to write; made if it does not exist.
+
+    Returns:
+      The paths of the files written.
+    """
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        with replacing(directory / name) as path:
+            figure.savefig(path, dpi=200)
+    return [directory / name for name in figures]
 
 
 def accuracy_against_loss(ds: xr.Dataset) -> Figure:
@@ -205,7 +224,7 @@ def curves(ds: xr.Dataset) -> Figure:
 
 
 def save_all(ds: xr.Dataset, directory: str | os.PathLike) -> list[Path]:
-    """Writes the figures of a sweep as PNG files, each at once: a reader never sees half of one.
+    """Writes the figures of a sweep as PNG files.
 
     ``loss_and_disagreement.png`` is always written; ``accuracy_against_loss.png`` unless there is
     only one drop probability (lines of one point); ``heat_map.png`` unless there is only one server
@@ -222,17 +241,11 @@ def save_all(ds: xr.Dataset, directory: str | os.PathLike) -> list[Path]:
     probabilities, servers = (fields[n].nunique() for n in (swept_probability(fields), "servers"))
     figures = {}
     if probabilities > 1:
-        figures["accuracy_against_loss.png"] = accuracy_against_loss
+        figures["accuracy_against_loss.png"] = accuracy_against_loss(ds)
     if probabilities > 1 or servers > 1:
-        figures["heat_map.png"] = heat_map
-    figures["loss_and_disagreement.png"] = curves
-
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, draw in figures.items():
-        with replacing(directory / name) as path:
-            draw(ds).savefig(path, dpi=200)
-    return [directory / name for name in figures]
+        figures["heat_map.png"] = heat_map(ds)
+    figures["loss_and_disagreement.png"] = curves(ds)
+    return save_figures(figures, directory)
 
 
 def _colours(cmap: str, values: Series) -> list[tuple[Any, np.ndarray]]:

@@ -1,11 +1,11 @@
-"""Panels, colours and legends that the figures of theory and of findings have in common."""
+"""Panels, colours, ticks and legends that figures have in common."""
 
 from typing import Any
 
 import matplotlib
 import matplotlib.ticker
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from jaxlossy.figures import NotebookFigure
@@ -42,14 +42,16 @@ def palette(cmap: str, count: int) -> Any:
     return matplotlib.colormaps[cmap](np.linspace(0, 0.85, count))
 
 
-def plain_ticks(axes: Axes) -> None:
+def plain_ticks(axis: Axis) -> None:
     """Numbers, not powers, on a logarithmic axis that spans little more than a decade."""
-    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
+    axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
+    axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
-def legend(figure: Figure, handles: Any, title: str, loc: Any = "outside right center") -> None:
+def legend(
+    figure: Figure, handles: Any, title: str = "", loc: Any = "outside right center"
+) -> None:
     """A legend beside the panels."""
     style = {"frameon": False, "fontsize": 9, "title_fontsize": 9, "alignment": "left"}
     figure.legend(handles=handles, title=title, loc=loc, **style)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from jaxlossy.figures import save_figures
 from jaxlossy.files import replacing, writable_directory
 from jaxlossy.netsim import capacity, figures, gains, sentences
 from jaxlossy.netsim.case_study import LEARNING, RELIABLE, Case
@@ -85,9 +86,7 @@ def write(
     }
     if training is not None:
         drawn["accuracy.png"] = figures.accuracies(training[0])
-    for name, figure in drawn.items():
-        with replacing(folder / name) as path:
-            figure.savefig(path, dpi=200)
+    save_figures(drawn, folder)
     numbers = pd.concat(
         [table.assign(quantity=name) for name, table in tables.items()], ignore_index=True
     )

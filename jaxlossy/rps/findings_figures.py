@@ -148,7 +148,7 @@ def influences(table: Frame, study: Study) -> Figure:
     # Loss can also help by chance, so that this axis needs negative numbers.
     panels[0].set_yscale("symlog", linthresh=1e-3, linscale=0.7)
     panels[2].set_yscale("log")
-    plain_ticks(panels[2])
+    plain_ticks(panels[2].yaxis)
     handles: list[Any] = [
         Line2D([], [], ls="", marker=markers[loss], color=colours[loss], label=_broken(loss, study))
         for loss in LOSSES

@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from jaxlossy import claims, theory
+from jaxlossy.figures import save_figures
 from jaxlossy.files import replacing, writable_directory
 from jaxlossy.rps import findings, findings_figures, influence
 from jaxlossy.summaries import Frame, config_fields
@@ -111,9 +112,7 @@ def write(
     for name, ds in zip(names, losses, strict=True):
         drawn[f"curves_{name}.png"] = findings_figures.curves(ds)
     drawn["influence.png"] = findings_figures.influences(points, study)
-    for name, figure in drawn.items():
-        with replacing(figures / name) as path:
-            figure.savefig(path, dpi=200)
+    save_figures(drawn, figures)
     with replacing(directory / REPORT) as path:
         path.write_text(_report(numbers, lost, names, study, [*losses, servers]))
     return numbers

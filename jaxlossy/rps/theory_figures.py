@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from jaxlossy import theory
-from jaxlossy.files import replacing
+from jaxlossy.figures import save_figures
 from jaxlossy.panels import legend, palette, panels_of, plain_ticks
 from jaxlossy.rps import predictions
 
@@ -57,7 +57,7 @@ def coefficients_against_workers(table: Frame) -> Figure:
     for axes in panels:
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
-    plain_ticks(panels[2])
+    plain_ticks(panels[2].yaxis)
     figure.supxlabel("workers, N", fontsize=10)
     handles = [Line2D([], [], color=colour, label=f"{p:g}") for p, colour in colours.items()]
     legend(figure, handles, "drop probability", loc="outside right upper")
@@ -194,18 +194,13 @@ def save_all(table: Frame, directory: str | os.PathLike) -> list[Path]:
     Returns:
       The paths of the files written.
     """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     figures = {
         "coefficients.png": coefficients_against_workers(table),
         "gradient_bound.png": gradient_bounds(predictions.gradient_bounds()),
         "disagreement.png": disagreements(predictions.disagreements()),
         "server_weight.png": server_weights(predictions.server_weights()),
     }
-    for name, figure in figures.items():
-        with replacing(directory / name) as path:
-            figure.savefig(path, dpi=200)
-    return [directory / name for name in figures]
+    return save_figures(figures, directory)
 
 
 def _colours(probabilities: Any) -> dict[float, Any]:

@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from jaxlossy.figures import NotebookFigure
-from jaxlossy.files import replacing
+from jaxlossy.figures import save_figures
+from jaxlossy.panels import legend, panels_of, plain_ticks
 from jaxlossy.topology.model import Plan, Problem
 
 Frame = Any  # a pandas data frame, whose types pandas does not give
@@ -41,15 +41,15 @@ def costs(sweeps: Frame) -> Figure:
     Args:
       sweeps: from ``study``.
     """
-    figure, panels = _figure("Cost of a plan, as constraints are relaxed", 2)
+    figure, panels = panels_of("Cost of a plan, as constraints are relaxed", 2)
     for axes, constraint in zip(panels, CONSTRAINTS, strict=True):
         rows = sweeps[sweeps["constraint"] == constraint]
         for algorithm in reversed(_present(sweeps)):
             _line(axes, rows[rows["algorithm"] == algorithm], "cost", algorithm)
         axes.set(yscale="log", xlabel=CONSTRAINTS[constraint])
-        _plain_ticks(axes)
+        plain_ticks(axes.yaxis)
     panels[0].set_ylabel("cost")
-    _legend(figure, _handles(_present(sweeps)))
+    legend(figure, _handles(_present(sweeps)))
     return figure
 
 
@@ -61,7 +61,7 @@ def ratios(table: Frame) -> Figure:
     """
     names = [name for name in _present(table) if name != "optimum"]
     networks = table["name"].nunique()
-    figure, (axes,) = _figure(f"Cost over the optimum, {networks} networks", 1, width=6.0)
+    figure, (axes,) = panels_of(f"Cost over the optimum, {networks} networks", 1, width=6.0)
     for place, algorithm in enumerate(names):
         values = table.loc[table["algorithm"] == algorithm, "ratio"].dropna().to_numpy()
         label, colour, _, _ = STYLES[algorithm]
@@ -74,7 +74,7 @@ def ratios(table: Frame) -> Figure:
         mean = f"\nmean {values.mean():.3f}" if len(values) else ""
         names[place] = label.replace(", ", ",\n").replace(" of ", " of\n") + mean + note
     axes.set_yscale("log")
-    _plain_ticks(axes)
+    plain_ticks(axes.yaxis)
     axes.axhline(1, color="black", lw=1)
     axes.set_xticks(range(len(names)), names, fontsize=7.5)
     axes.set_ylabel("cost / optimal cost")
@@ -88,7 +88,9 @@ def chosen(sweeps: Frame) -> Figure:
       sweeps: from ``study``; only DoubleClimb and the optimum are drawn.
     """
     names = [name for name in _present(sweeps) if name in ("optimum", "refined", "plain")]
-    figure, panels = _figure("What plans consist of, as constraints are relaxed", 4, rows=2)
+    figure, panels = panels_of(
+        "What plans consist of, as constraints are relaxed", 4, rows=2, width=2.6, height=2.5
+    )
     table = sweeps.astype({n: float for n in ("learning", "links", "information", "epochs")})
     table["degree"] = 2 * table["links"] / table["learning"]
     labels = {
@@ -106,7 +108,7 @@ def chosen(sweeps: Frame) -> Figure:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(5, integer=column != "degree"))
         axes.set_xlabel(CONSTRAINTS[constraint], fontsize=8)
-    _legend(figure, _handles(names))
+    legend(figure, _handles(names))
     return figure
 
 
@@ -118,7 +120,7 @@ def topology(problem: Problem, positions: Float[np.ndarray, "node 2"], plan: Pla
       positions: of L-nodes, then I-nodes.
       plan: evaluated; None: only the nodes.
     """
-    figure, (axes,) = _figure("", 1, width=5.0, height=4.4)
+    figure, (axes,) = panels_of("", 1, width=5.0, height=4.4)
     learning, information = positions[: problem.learning], positions[problem.learning :]
     axes.scatter(*information.T, 16, color="0.75", marker="s")
     axes.scatter(*learning.T, 40, color="0.75")
@@ -153,7 +155,7 @@ def topology(problem: Problem, positions: Float[np.ndarray, "node 2"], plan: Pla
         Line2D([], [], color="tab:red", lw=1.2, label="link of L-nodes"),
         Line2D([], [], color="tab:blue", lw=0.9, ls=":", label="samples to an L-node"),
     ]
-    _legend(figure, handles)
+    legend(figure, handles)
     return figure
 
 
@@ -167,31 +169,13 @@ def save_all(result: Any, directory: str | os.PathLike[str]) -> list[Path]:
     Returns:
       The paths of the files written.
     """
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
     figures = {
         "costs.png": costs(result.sweeps),
         "ratios.png": ratios(result.ratios),
         "chosen.png": chosen(result.sweeps),
         "topology.png": topology(result.problem, result.positions, result.plan),
     }
-    for name, figure in figures.items():
-        with replacing(directory / name) as path:
-            figure.savefig(path, dpi=200)
-    return [directory / name for name in figures]
-
-
-def _figure(title: str, columns: int, *, rows: int = 1, width: float = 3.5, height: float = 3.3):
-    """A figure of panels of that size in inches, and the panels row by row."""
-    if columns > 2:
-        width, height = 2.6, 2.5
-    size = (width * columns + 2.0, height * rows + 0.6)
-    figure = NotebookFigure(figsize=size, layout="constrained")
-    panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in panels:
-        axes.grid(alpha=0.25)
-    figure.suptitle(title, fontsize=10)
-    return figure, panels
+    return save_figures(figures, directory)
 
 
 def _present(table: Frame) -> list[str]:
@@ -212,14 +196,3 @@ def _line(axes: Axes, rows: Frame, column: str, algorithm: str) -> None:
 
 def _handles(names: list[str]) -> list[Line2D]:
     return [Line2D([], [], label=STYLES[name][0], **_style(name)) for name in names]
-
-
-def _plain_ticks(axes: Axes) -> None:
-    """Numbers, not powers, on a logarithmic axis that spans little more than a decade."""
-    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
-    axes.yaxis.set_minor_formatter(matplotlib.ticker.NullFormatter())
-
-
-def _legend(figure: Figure, handles: list[Line2D]) -> None:
-    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=9)

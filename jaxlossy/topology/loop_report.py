@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 from ml_collections import ConfigDict
 
 from jaxlossy.errors import check_name
-from jaxlossy.figures import NotebookFigure
+from jaxlossy.figures import NotebookFigure, save_figures
 from jaxlossy.files import replacing, writable_directory
+from jaxlossy.panels import plain_ticks
 from jaxlossy.topology import tasks
 from jaxlossy.topology.loop import SCALES, Loop, close_loop
 
@@ -162,10 +162,8 @@ def predicted_and_measured(loop: Loop) -> Figure:
     error.set_title(f"rank correlation {correlation:.2f}, {numbers['met']:.0%} met", fontsize=9)
     _points(time, plans, "time", color=MET, fmt="o")
     time.set(xscale="log", yscale="log")
-    for axis in (time.xaxis, time.yaxis):  # numbers, not powers
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter(FormatStrFormatter("%g"))
-        axis.set_minor_formatter(NullFormatter())
+    plain_ticks(time.xaxis)
+    plain_ticks(time.yaxis)
     time.set_xlabel("predicted time, s", fontsize=10)
     time.set_ylabel("measured time, s", fontsize=10)
     time.set_title(f"measured / predicted {1 + numbers['slower']:.3f} on average", fontsize=9)
@@ -213,9 +211,7 @@ def save(loop: Loop, directory: str | os.PathLike[str]) -> None:
     for name, table in (("plans", loop.plans), ("grid", loop.grid)):
         with replacing(directory / f"{loop.task}_{name}.csv") as path:
             table.to_csv(path, index=False)
-    (directory / "figures").mkdir(exist_ok=True)
-    with replacing(directory / "figures" / f"{loop.task}.png") as path:
-        predicted_and_measured(loop).savefig(path, dpi=200)
+    save_figures({f"{loop.task}.png": predicted_and_measured(loop)}, directory / "figures")
 
 
 def _finite(value: Any) -> Any:
