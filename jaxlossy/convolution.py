@@ -1,10 +1,4 @@
 """Convolutions for kernels that differ from replica to replica, in the form that suits the device.
-
-Under vmap such convolutions become a grouped one, which is slow everywhere. On CPUs a loop over the
-replicas takes its place, and the gradient is written as convolutions with the axes in the order
-that XLA has a fast kernel for: inside a loop, where training always is, XLA does not reorder them
-(jax#12868), and its other kernel is some fifty times slower. Elsewhere a convolution is one matrix
-product over shifted copies. BUILD_NOTES.md has the measurements.
 """
 
 import functools
@@ -18,6 +12,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jaxlossy.devices import platform_dependent
+from jaxlossy.kernels import taps, xla
 
 Signal = Float[Array, "batch ... channels"]
 Kernel = Float[Array, "*taps channels features"]
@@ -66,7 +61,7 @@ def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
            [4., 6., 6., 4.]], dtype=float32)
     """
     return platform_dependent(
-        x, kernel, cpu=_one_by_one(_native, stride), default=functools.partial(_product, stride)
+        x, kernel, cpu=functools.partial(_kernels, stride), default=functools.partial(_product, stride)
     )
 
 
@@ -78,7 +73,7 @@ def _backward(stride, saved, gradient):
     return platform_dependent(
         *saved,
         gradient,
-        cpu=_one_by_one(_native_gradient, stride),
+        cpu=functools.partial(_kernels_gradient, stride),
         default=functools.partial(_product_gradient, stride),
     )
 
@@ -102,42 +97,42 @@ def _product_gradient(stride, x, kernel, gradient):
     return jax.vjp(functools.partial(_product, stride), x, kernel)[1](gradient)
 
 
-def _one_by_one(function, stride):
-    """Under vmap, a loop: no group of convolutions."""
-    return jax.custom_batching.sequential_vmap(functools.partial(function, stride))
+
+def _kernels(stride, x, kernel):
+    if x.ndim > 4 or x.dtype != jnp.float32:
+        return _product(stride, x, kernel)
+    size = [math.ceil(s / stride) for s in x.shape[1:-1]]
+    return _convolve(x, kernel, size, stride=stride)
 
 
-def _native(stride, x, kernel):
-    return _convolve(x, kernel, [(1, 1)] * (x.ndim - 2), stride=stride)
-
-
-def _native_gradient(stride, x, kernel, gradient):
-    """Gradients with respect to the input and the kernel."""
-    axes = range(1, x.ndim - 1)
-    # How far the windows' places go beyond the input, less the padding of one.
-    beyond = [(gradient.shape[a] - 1) * stride + 1 - x.shape[a] for a in axes]
+def _kernels_gradient(stride, x, kernel, gradient):
+    if x.ndim > 4 or x.dtype != jnp.float32:
+        return _product_gradient(stride, x, kernel, gradient)
     turned = jnp.flip(kernel, range(kernel.ndim - 2)).swapaxes(-1, -2)
-    of_x = _convolve(gradient, turned, [(1, 1 - b) for b in beyond], spread=stride)
-    # The examples are what is summed over, so they take the place of the channels: in two moves,
-    # as one would read every number from another cache line.
-    inputs, outputs = (jnp.moveaxis(a, 0, -2) for a in (x, gradient))
-    inputs = jnp.moveaxis(jax.lax.optimization_barrier(inputs), -1, 0)
-    of_kernel = _convolve(inputs, outputs, [(1, 1 + b) for b in beyond], kernel_spread=stride)
-    return of_x, jnp.moveaxis(of_kernel, 0, -2)
+    of_x = _convolve(gradient, turned, x.shape[1:-1], spread=stride)
+    flat = x.ndim == 3
+    if flat:
+        x, gradient, kernel = x[:, None], gradient[:, None], kernel[None]
+    n = kernel.shape[0]
+    room = [(gradient.shape[1] - 1) * stride + n, (gradient.shape[2] - 1) * stride + 3]
+    room = [max(room[0], x.shape[1] + (n - 1) // 2), max(room[1], x.shape[2] + 1)]
+    shapes = (xla.Shape(kernel.shape, x.dtype), xla.Shape((*room, x.shape[-1]), x.dtype))
+    of_kernel, _ = xla.call(taps.convolve_gradient, shapes, x, gradient, stride=stride)
+    return of_x, of_kernel[0] if flat else of_kernel
 
 
-def _convolve(x, kernel, padding, *, stride=1, spread=1, kernel_spread=1):
-    """XLA's own, in the order of axes that it is fast for: channels last, kernels taps first."""
-    axes = tuple(range(x.ndim - 2))
-    signal = (0, x.ndim - 1, *(a + 1 for a in axes))
-    return jax.lax.conv_general_dilated(
-        x,
-        kernel,
-        [stride] * len(axes),
-        padding,
-        lhs_dilation=[spread] * len(axes),
-        rhs_dilation=[kernel_spread] * len(axes),
-        dimension_numbers=jax.lax.ConvDimensionNumbers(
-            signal, (x.ndim - 1, x.ndim - 2, *axes), signal
-        ),
+def _convolve(x, kernel, size, stride=1, spread=1):
+    flat = x.ndim == 3
+    if flat:
+        x, kernel, size = x[:, None], kernel[None], (1, *size)
+    n = kernel.shape[0]
+    room = [
+        max((size[0] - 1) * stride + n, (x.shape[1] - 1) * spread + 1 + (n - 1) // 2),
+        max((size[1] - 1) * stride + 3, (x.shape[2] - 1) * spread + 2),
+    ]
+    shapes = (
+        xla.Shape((x.shape[0], *size, kernel.shape[-1]), x.dtype),
+        xla.Shape((*room, x.shape[-1]), x.dtype),
     )
+    y, _ = xla.call(taps.convolve, shapes, x, kernel, spread=spread, stride=stride)
+    return y[:, 0] if flat else y

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from jaxlossy.config import Config
 from jaxlossy.convolution import Conv
 from jaxlossy.data import Data
+from jaxlossy.dense import Dense
 from jaxlossy.errors import ConfigError
 from jaxlossy.lstm import LSTM
 from jaxlossy.normalization import normalize
@@ -48,8 +49,8 @@ class MLP(nn.Module):
     def __call__(self, x):
         x = x.reshape(x.shape[0], -1)
         for width in self.features:
-            x = nn.relu(nn.Dense(width)(x))
-        return nn.Dense(self.outputs)(x)
+            x = nn.relu(Dense(width)(x))
+        return Dense(self.outputs)(x)
 
 
 def max_pool(x: Float[Array, "batch ... channels"]) -> Float[Array, "batch ... channels"]:
@@ -88,7 +89,7 @@ class CNN(nn.Module):
             block = nn.remat(block, static_argnums=2)
         for width in self.features:
             x = block(self, x, width)
-        return nn.Dense(self.outputs)(x.mean(axis=range(1, 1 + space)))
+        return Dense(self.outputs)(x.mean(axis=range(1, 1 + space)))
 
 
 def _resnet(depth: int, config: Config, data: Data) -> ResNet:

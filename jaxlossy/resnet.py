@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from jaxlossy.convolution import Conv
+from jaxlossy.dense import Dense
 from jaxlossy.normalization import normalize
 
 
@@ -54,4 +55,4 @@ class ResNet(nn.Module):
                 stride = 2 if stage and not index else 1
                 name = f"Block_{stage}_{index}"
                 x = block(features, stride, self.normalization, train, name=name)(x)
-        return nn.Dense(self.outputs)(x.mean(axis=range(1, x.ndim - 1)))
+        return Dense(self.outputs)(x.mean(axis=range(1, x.ndim - 1)))

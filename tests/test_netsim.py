@@ -160,7 +160,7 @@ def add_one(numbers):
 def test_compiled_code_is_kept_where_that_is_possible(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "new"))
     assert jit.entry(add_one)(np.ones(1)) == 2
-    assert [file.suffix for file in tmp_path.glob("new/netsim-*/*/*.nbi")] == [".nbi"]
+    assert [file.suffix for file in tmp_path.glob("new/numba-*/*/*.nbi")] == [".nbi"]
     file = tmp_path / "file"
     file.touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(file))

@@ -11,7 +11,7 @@ from jaxlossy.netsim.events import (
     ring_is_next,
     unload,
 )
-from jaxlossy.netsim.jit import entry, inlined
+from jaxlossy.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
 from jaxlossy.netsim.senders import TICK
 from jaxlossy.netsim.state import DATA, MSS, NIL, NONE, release_packet, size_class

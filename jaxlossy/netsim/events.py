@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from jaxlossy.netsim.jit import inlined
+from jaxlossy.jit import inlined
 from jaxlossy.netsim.state import NEVER, NIL
 
 _BEFORE_NEAR = 1 << 61  # orders above are near events from beyond the wheel

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxlossy.errors import ConfigError
 from jaxlossy.netsim.events import add_near
-from jaxlossy.netsim.jit import inlined
+from jaxlossy.jit import inlined
 from jaxlossy.netsim.state import DATA, HEADERS, MSS, NIL, SYN, release_packet
 
 

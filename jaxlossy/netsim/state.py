@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxlossy.netsim.jit import inlined
+from jaxlossy.jit import inlined
 
 NONE = -1  # no time, no place
 #: No packet, no event, the end of a path. Indices are unsigned: others would be checked each time

@@ -21,7 +21,7 @@ message to the next.
 import numpy as np
 
 from jaxlossy.netsim.events import add_far
-from jaxlossy.netsim.jit import inlined
+from jaxlossy.jit import inlined
 from jaxlossy.netsim.senders import (
     CLEAN,
     TICK,

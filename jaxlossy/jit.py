@@ -1,4 +1,4 @@
-"""How the simulator is compiled, and where compiled code is kept.
+"""How functions are compiled outside of JAX, and where compiled code is kept.
 
 Small functions are inlined into one loop, which numba compiles on first use and keeps on disk,
 beside JAX's compiled programs. numba notices changes of one file only, so that the directory is
@@ -28,15 +28,29 @@ def inlined(function: Callable[..., Any]) -> Any:
 
 def entry(function: Callable[..., Any]) -> Any:
     """Compiles a function that Python calls, and keeps the outcome on disk where it may write."""
+    return _kept(lambda **cache: numba.njit(**cache, **_OPTIONS)(function))
+
+
+def callback(function: Callable[[int], int]) -> int:
+    """Compiles a function of an address that C calls, likewise; its own address."""
+    compiled = _kept(lambda **cache: numba.cfunc("int64(int64)", **cache, **_OPTIONS)(function))
+    _callbacks.append(compiled)
+    return compiled.address
+
+
+_callbacks: list[Any] = []  # what C may call has to stay
+
+
+def _kept(compile_function: Callable[..., Any]) -> Any:
     try:
         directory = writable_directory("NUMBA_CACHE_DIR", cache_directory())
     except ConfigError:  # numba would take __pycache__, and not notice changes in other files
-        return numba.njit(**_OPTIONS)(function)
+        return compile_function()
     settings: Any = config  # where a function is cached is settled when it is decorated
     before = settings.CACHE_DIR
     settings.CACHE_DIR = str(directory)
     try:
-        return numba.njit(cache=True, **_OPTIONS)(function)
+        return compile_function(cache=True)
     finally:
         settings.CACHE_DIR = before
 
@@ -45,8 +59,9 @@ def cache_directory() -> Path:
     """In NUMBA_CACHE_DIR, else with JAX's compilation cache, else in ~/.cache/jaxlossy."""
     base = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("JAX_COMPILATION_CACHE_DIR")
     content = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        if b"netsim.jit" in file.read_bytes():
-            content.update(file.read_bytes())
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        text = file.read_bytes()
+        if b"jaxlossy.jit" in text or b"import numba" in text or b"from numba" in text:
+            content.update(text)
     directory = Path(base or os.path.expanduser("~/.cache/jaxlossy"))
-    return directory / f"netsim-{content.hexdigest()[:16]}"
+    return directory / f"numba-{content.hexdigest()[:16]}"

@@ -1,0 +1,146 @@
+"""How XLA calls a compiled function: its foreign function interface, read from its C header.
+
+A handler gets the address of a call frame (``XLA_FFI_CallFrame`` in ``xla/ffi/api/c_api.h``, found
+in ``jax.ffi.include_dir()``): structures of 8-byte fields, whose layout XLA keeps.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from jaxlossy.jit import callback, inlined
+
+Shape = jax.ShapeDtypeStruct
+
+#: Of the interface that this was written for; XLA accepts older ones.
+_MAJOR, _MINOR = 0, 3
+#: Bytes from the start of a structure: of the frame, of its arguments and its results, of a buffer,
+#: and of the answer to a question for metadata.
+_EXTENSION, _ARGUMENTS, _RESULTS, _LIST = 8, 40, 80, 32
+_ATTRIBUTES, _ATTRIBUTE_LIST, _VALUE = 120, 40, 8
+_DATA, _RANK, _DIMENSIONS = 24, 32, 40
+_KIND, _METADATA, _VERSION = 8, 24, 24
+_ASKS_METADATA = 1
+
+
+@intrinsic
+def _read(typing_context, address):
+    def emit(context, builder, signature, arguments):
+        return builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
+
+    return types.int64(types.int64), emit
+
+
+@intrinsic
+def _write(typing_context, address, value):
+    def emit(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        builder.store(arguments[1], pointer)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@intrinsic
+def copy(typing_context, target, source, num_bytes):
+    """Copies bytes from one address to another."""
+
+    def emit(context, builder, signature, arguments):
+        pointers = [builder.inttoptr(a, ir.IntType(8).as_pointer()) for a in arguments[:2]]
+        cgutils.raw_memcpy(builder, *pointers, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), emit
+
+
+@intrinsic
+def clear(typing_context, target, num_bytes):
+    """Writes zeros."""
+
+    def emit(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        cgutils.memset(builder, pointer, arguments[1], 0)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@inlined
+def argument(frame, index):
+    """The address of a buffer that is an argument of the call."""
+    return _read(_read(frame + _ARGUMENTS + _LIST) + 8 * index)
+
+
+@inlined
+def result(frame, index):
+    """The address of a buffer that is a result of the call."""
+    return _read(_read(frame + _RESULTS + _LIST) + 8 * index)
+
+
+@inlined
+def data(buffer):
+    """The address of its first number."""
+    return _read(buffer + _DATA)
+
+
+@inlined
+def size(buffer, axis):
+    """The length of an axis, counted from the last one, which is -1."""
+    return _read(_read(buffer + _DIMENSIONS) + 8 * (_read(buffer + _RANK) + axis))
+
+
+@inlined
+def batch(buffer, axes):
+    """How many of what takes the last so many axes there are in all."""
+    count = 1
+    for axis in range(-_read(buffer + _RANK), -axes):
+        count *= size(buffer, axis)
+    return count
+
+
+@inlined
+def attribute(frame, index):
+    """The value of an attribute of 8 bytes; they are in alphabetical order."""
+    return _read(_read(_read(_read(frame + _ATTRIBUTES + _ATTRIBUTE_LIST) + 8 * index) + _VALUE))
+
+
+@inlined
+def asks_metadata(frame):
+    """Answers XLA's question for the version, asked at registration; False for a real call."""
+    extension = _read(frame + _EXTENSION)
+    if extension == 0 or _read(extension + _KIND) & 0xFFFFFFFF != _ASKS_METADATA:
+        return False
+    _write(_read(extension + _METADATA) + _VERSION, _MAJOR | _MINOR << 32)
+    return True
+
+
+def call(handler: Callable[[int], int], results: Any, *arguments: Any, **attributes: int) -> Any:
+    """Calls a handler on CPUs, as an operation of JAX; under vmap, on all of a batch at once.
+
+    Args:
+      handler: a function to be compiled: of the address of the frame, to 0. It has to ask
+        ``asks_metadata`` first, and takes any number of leading axes.
+      results: shapes and types, without axes of vmap.
+      arguments: arrays.
+    """
+    name = f"jaxlossy_{handler.__name__}"
+    if name not in _registered:
+        capsule = _new_capsule(callback(handler), None, None)
+        jax.ffi.register_ffi_target(name, capsule, platform="cpu")
+        _registered.add(name)
+    return jax.ffi.ffi_call(name, results, vmap_method="broadcast_all")(
+        *arguments, **{key: np.int64(value) for key, value in attributes.items()}
+    )
+
+
+_registered: set[str] = set()
+_new_capsule: Any = ctypes.pythonapi.PyCapsule_New
+_new_capsule.restype = ctypes.py_object
+_new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
