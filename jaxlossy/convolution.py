@@ -1,9 +1,14 @@
 """Convolutions for kernels that differ from replica to replica, in the form that suits the device.
+
+Under vmap such convolutions become a grouped one, which is slow everywhere; and XLA's fast path on
+CPUs is not taken inside a loop (jax#12868), where training always is. So on CPUs they are kernels
+of our own. Elsewhere a convolution is one matrix product over shifted copies.
 """
 
 import functools
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,7 +17,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jaxlossy.devices import platform_dependent
-from jaxlossy.kernels import taps, xla
+from jaxlossy.kernels import convolutions, xla
 
 Signal = Float[Array, "batch ... channels"]
 Kernel = Float[Array, "*taps channels features"]
@@ -60,9 +65,7 @@ def conv(x: Signal, kernel: Kernel, stride: int = 1) -> Signal:
            [6., 9., 9., 6.],
            [4., 6., 6., 4.]], dtype=float32)
     """
-    return platform_dependent(
-        x, kernel, cpu=functools.partial(_kernels, stride), default=functools.partial(_product, stride)
-    )
+    return _choose(_window_by_window, _product, stride, x, kernel)
 
 
 def _forward(x, kernel, stride):
@@ -70,15 +73,19 @@ def _forward(x, kernel, stride):
 
 
 def _backward(stride, saved, gradient):
-    return platform_dependent(
-        *saved,
-        gradient,
-        cpu=functools.partial(_kernels_gradient, stride),
-        default=functools.partial(_product_gradient, stride),
-    )
+    return _choose(_window_by_window_gradient, _product_gradient, stride, *saved, gradient)
 
 
 conv.defvjp(_forward, _backward)
+
+
+def _choose(kernels, product, stride, x, *arguments):
+    """The kernels for CPUs know up to two spatial axes."""
+    product = functools.partial(product, stride)
+    on_cpu = xla.if_float32(functools.partial(kernels, stride), product)
+    return platform_dependent(
+        x, *arguments, cpu=on_cpu if x.ndim <= 4 else product, default=product
+    )
 
 
 def _product(stride, x, kernel):
@@ -97,42 +104,45 @@ def _product_gradient(stride, x, kernel, gradient):
     return jax.vjp(functools.partial(_product, stride), x, kernel)[1](gradient)
 
 
-
-def _kernels(stride, x, kernel):
-    if x.ndim > 4 or x.dtype != jnp.float32:
-        return _product(stride, x, kernel)
-    size = [math.ceil(s / stride) for s in x.shape[1:-1]]
+def _window_by_window(stride, x, kernel):
+    size = [math.ceil(length / stride) for length in x.shape[1:-1]]
     return _convolve(x, kernel, size, stride=stride)
 
 
-def _kernels_gradient(stride, x, kernel, gradient):
-    if x.ndim > 4 or x.dtype != jnp.float32:
-        return _product_gradient(stride, x, kernel, gradient)
+def _window_by_window_gradient(stride, x, kernel, gradient):
     turned = jnp.flip(kernel, range(kernel.ndim - 2)).swapaxes(-1, -2)
     of_x = _convolve(gradient, turned, x.shape[1:-1], spread=stride)
-    flat = x.ndim == 3
-    if flat:
-        x, gradient, kernel = x[:, None], gradient[:, None], kernel[None]
-    n = kernel.shape[0]
-    room = [(gradient.shape[1] - 1) * stride + n, (gradient.shape[2] - 1) * stride + 3]
-    room = [max(room[0], x.shape[1] + (n - 1) // 2), max(room[1], x.shape[2] + 1)]
-    shapes = (xla.Shape(kernel.shape, x.dtype), xla.Shape((*room, x.shape[-1]), x.dtype))
-    of_kernel, _ = xla.call(taps.convolve_gradient, shapes, x, gradient, stride=stride)
-    return of_x, of_kernel[0] if flat else of_kernel
+    shape, (x, gradient), kernel = kernel.shape, map(_as_images, (x, gradient)), _as_taps(kernel)
+    shapes = xla.like(kernel, *kernel.shape), _room(x, kernel, gradient.shape[1:-1], stride, 1)
+    of_kernel, _ = xla.call(convolutions.convolve_gradient, shapes, x, gradient, stride=stride)
+    return of_x, of_kernel.reshape(shape)
 
 
-def _convolve(x, kernel, size, stride=1, spread=1):
-    flat = x.ndim == 3
-    if flat:
-        x, kernel, size = x[:, None], kernel[None], (1, *size)
-    n = kernel.shape[0]
-    room = [
-        max((size[0] - 1) * stride + n, (x.shape[1] - 1) * spread + 1 + (n - 1) // 2),
-        max((size[1] - 1) * stride + 3, (x.shape[2] - 1) * spread + 2),
-    ]
+def _convolve(x, kernel, size: Sequence[int], *, stride: int = 1, spread: int = 1):
+    """Windows `stride` apart, over an input whose pixels are `spread` apart."""
+    shape = (x.shape[0], *size, kernel.shape[-1])
+    x, kernel = _as_images(x), _as_taps(kernel)
+    size = (1, *size) if len(size) == 1 else size
     shapes = (
-        xla.Shape((x.shape[0], *size, kernel.shape[-1]), x.dtype),
-        xla.Shape((*room, x.shape[-1]), x.dtype),
+        xla.like(x, x.shape[0], *size, kernel.shape[-1]),
+        _room(x, kernel, size, stride, spread),
     )
-    y, _ = xla.call(taps.convolve, shapes, x, kernel, spread=spread, stride=stride)
-    return y[:, 0] if flat else y
+    y, _ = xla.call(convolutions.convolve, shapes, x, kernel, spread=spread, stride=stride)
+    return y.reshape(shape)
+
+
+def _as_images(x):
+    """A signal along a line is an image of one row, and its kernel has one row of taps."""
+    return x[:, None] if x.ndim == 3 else x
+
+
+def _as_taps(kernel):
+    return kernel[None] if kernel.ndim == 3 else kernel
+
+
+def _room(x, kernel, size, stride, spread):
+    """Shape of an image with its margins, which windows stay inside of."""
+    taps = kernel.shape[:2]
+    seen = [(count - 1) * stride + tap for count, tap in zip(size, taps, strict=True)]
+    filled = [(n - 1) * spread + 1 + tap // 2 for n, tap in zip(x.shape[1:3], taps, strict=True)]
+    return xla.like(x, *map(max, seen, filled), x.shape[-1])

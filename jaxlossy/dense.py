@@ -1,51 +1,83 @@
 """Dense layers with weights that differ from replica to replica, in the form that suits the device.
+
+On CPUs a kernel of our own, which is some two times faster than XLA's batched products.
 """
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jaxtyping import Array, Float
 
 from jaxlossy.devices import platform_dependent
-from jaxlossy.kernels import product, xla
+from jaxlossy.kernels import products, xla
+
+Matrix = Float[Array, "rows columns"]
 
 
 class Dense(nn.Module):
-    """A dense layer: the same function, parameters and initial weights as ``nn.Dense``."""
+    """A dense layer over the last axis.
+
+    The same function, parameters and initial weights as ``nn.Dense``.
+    """
 
     features: int
 
     @nn.compact
     def __call__(self, x):
-        kernel = self.param("kernel", nn.initializers.lecun_normal(), (x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        return dense(x, kernel, bias)
+        shape = (x.shape[-1], self.features)
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape)
+        bias = self.param("bias", nn.initializers.zeros, shape[1:])
+        y = dense(x.reshape(-1, shape[0]), kernel, bias)
+        return y.reshape(*x.shape[:-1], self.features)
 
 
 @jax.custom_vjp
-def dense(x, kernel, bias):
-    """``x @ kernel + bias`` for a single matrix x."""
+def dense(x: Matrix, kernel: Matrix, bias: Float[Array, " columns"]) -> Matrix:
+    """``x @ kernel + bias``.
+
+    >>> dense(jnp.ones((1, 3)), jnp.ones((3, 2)), jnp.array([1.0, 2.0]))
+    Array([[4., 5.]], dtype=float32)
+    """
+
+    def in_xla(x, kernel, bias):
+        return x @ kernel + bias[None]
 
     def on_cpu(x, kernel, bias):
-        return xla.call(product.dense, xla.Shape((x.shape[0], kernel.shape[1]), x.dtype), x, kernel, bias)
+        shape = xla.like(x, len(x), len(bias))
+        return xla.call(products.dense, shape, x, kernel, bias)
 
-    return platform_dependent(x, kernel, bias, cpu=on_cpu, default=lambda x, kernel, bias: x @ kernel + bias)
+    return platform_dependent(x, kernel, bias, cpu=xla.if_float32(on_cpu, in_xla), default=in_xla)
 
 
 def _forward(x, kernel, bias):
     return dense(x, kernel, bias), (x, kernel)
 
 
-def _backward(saved, g):
-    x, kernel = saved
+def _backward(saved, gradient):
+    # Apart, as the first layer needs no gradient of its input.
+    of_x = platform_dependent(
+        gradient, saved[1].T, cpu=xla.if_float32(_product, jnp.matmul), default=jnp.matmul
+    )
+    of_kernel, of_bias = platform_dependent(
+        saved[0],
+        gradient,
+        cpu=xla.if_float32(_gradient, _gradient_in_xla),
+        default=_gradient_in_xla,
+    )
+    return of_x, of_kernel, of_bias
 
-    def on_cpu(x, kernel, g):
-        shapes = (xla.Shape(kernel.shape, x.dtype), xla.Shape((kernel.shape[1],), x.dtype))
-        dw, db = xla.call(product.dense_weights, shapes, x, g)
-        return dw, db
-    dw, db = platform_dependent(x, kernel, g, cpu=on_cpu, default=lambda x, kernel, g: (x.T @ g, g.sum(0)))
-    def dx_cpu(kernel, g):
-        return xla.call(product.product, xla.Shape((g.shape[0], kernel.shape[0]), g.dtype), g, kernel.T)
-    dx = platform_dependent(kernel, g, cpu=dx_cpu, default=lambda k, g: g @ k.T)
-    return dx, dw, db
 
 dense.defvjp(_forward, _backward)
+
+
+def _product(x, kernel):
+    return xla.call(products.product, xla.like(x, len(x), kernel.shape[1]), x, kernel)
+
+
+def _gradient(x, y):
+    shapes = xla.like(x, x.shape[1], y.shape[1]), xla.like(x, y.shape[1])
+    return xla.call(products.dense_gradient, shapes, x, y)
+
+
+def _gradient_in_xla(x, y):
+    return x.T @ y, y.sum(axis=0)

@@ -33,7 +33,8 @@ def entry(function: Callable[..., Any]) -> Any:
 
 def callback(function: Callable[[int], int]) -> int:
     """Compiles a function of an address that C calls, likewise; its own address."""
-    compiled = _kept(lambda **cache: numba.cfunc("int64(int64)", **cache, **_OPTIONS)(function))
+    options = {**_OPTIONS, "_nrt": True}  # for arrays over memory that is C's
+    compiled = _kept(lambda **cache: numba.cfunc("int64(int64)", **cache, **options)(function))
     _callbacks.append(compiled)
     return compiled.address
 

@@ -6,10 +6,16 @@ well: they are no parameters, so they are never sent. GroupNorm (Wu & He, 1803.0
 of the kind.
 """
 
+import functools
 import math
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
+from jaxtyping import Array, Float
+
+from jaxlossy.devices import platform_dependent
+from jaxlossy.kernels import groups, xla
 
 #: Of what running statistics were, the share kept at a step; PyTorch's default.
 MOMENTUM = 0.9
@@ -24,5 +30,79 @@ def normalize(kind: str, x: jax.Array, *, train: bool) -> jax.Array:
       x: (batch, ..., channels).
     """
     if kind == "group":
-        return nn.GroupNorm(num_groups=math.gcd(x.shape[-1], 8))(x)
+        return GroupNorm(math.gcd(x.shape[-1], 8))(x)
     return nn.BatchNorm(use_running_average=not train, momentum=MOMENTUM)(x)
+
+
+class GroupNorm(nn.Module):
+    """The same function, parameters and initial weights as ``nn.GroupNorm``."""
+
+    num_groups: int
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
+        bias = self.param("bias", nn.initializers.zeros, x.shape[-1:])
+        return group_norm(x, scale, bias, self.num_groups)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def group_norm(
+    x: Float[Array, "batch ... channels"],
+    scale: Float[Array, " channels"],
+    bias: Float[Array, " channels"],
+    num_groups: int,
+) -> Float[Array, "batch ... channels"]:
+    """Every image less the mean of a group of its channels, over their deviation; then scaled.
+
+    >>> group_norm(jnp.array([[[1.0], [3.0], [3.0], [1.0]]]), jnp.ones(1), jnp.zeros(1), 1).round(3)
+    Array([[[-1.], [ 1.], [ 1.], [-1.]]], dtype=float32)
+    """
+    return _forward(x, scale, bias, num_groups)[0]
+
+
+def _forward(x, scale, bias, num_groups):
+    def on_cpu(x, scale, bias):
+        flat = x.reshape(x.shape[0], -1, x.shape[-1])
+        statistic = xla.like(x, x.shape[0], num_groups)
+        shapes = (xla.like(x, *flat.shape), statistic, statistic, xla.like(x, 3, x.shape[-1]))
+        y, mean, inverse, _ = xla.call(groups.normalize, shapes, flat, scale, bias)
+        return y.reshape(x.shape), mean, inverse
+
+    in_xla = functools.partial(_in_xla, num_groups)
+    y, *statistics = platform_dependent(
+        x, scale, bias, cpu=xla.if_float32(on_cpu, in_xla), default=in_xla
+    )
+    return y, (x, scale, bias, *statistics)
+
+
+def _backward(num_groups, saved, gradient):
+    def on_cpu(x, scale, bias, mean, inverse, gradient):
+        flat, channels = x.reshape(x.shape[0], -1, x.shape[-1]), x.shape[-1]
+        per_channel = xla.like(x, channels)
+        shapes = (xla.like(x, *flat.shape), per_channel, per_channel, xla.like(x, 3, channels))
+        gradient = gradient.reshape(flat.shape)
+        of_x, of_scale, of_bias, _ = xla.call(
+            groups.normalize_gradient, shapes, flat, gradient, scale, mean, inverse
+        )
+        return of_x.reshape(x.shape), of_scale, of_bias
+
+    def in_xla(x, scale, bias, mean, inverse, gradient):
+        normalized = functools.partial(_in_xla, num_groups)
+        return jax.vjp(lambda *args: normalized(*args)[0], x, scale, bias)[1](gradient)
+
+    return platform_dependent(*saved, gradient, cpu=xla.if_float32(on_cpu, in_xla), default=in_xla)
+
+
+group_norm.defvjp(_forward, _backward)
+
+
+def _in_xla(num_groups, x, scale, bias):
+    """The result, and the mean and the inverse deviation of every group of every image."""
+    parts = x.astype(jnp.float32).reshape(x.shape[0], -1, num_groups, x.shape[-1] // num_groups)
+    mean = parts.mean(axis=(1, 3))
+    variance = jnp.maximum((parts * parts).mean(axis=(1, 3)) - mean * mean, 0)
+    inverse = jax.lax.rsqrt(variance + groups.EPSILON)
+    y = (parts - mean[:, None, :, None]) * inverse[:, None, :, None]
+    scale, bias = (a.astype(jnp.float32).reshape(1, 1, *parts.shape[2:]) for a in (scale, bias))
+    return (y * scale + bias).reshape(x.shape).astype(x.dtype), mean, inverse

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -16,8 +17,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from jaxlossy.jit import callback, inlined
-
-Shape = jax.ShapeDtypeStruct
 
 #: Of the interface that this was written for; XLA accepts older ones.
 _MAJOR, _MINOR = 0, 3
@@ -90,6 +89,20 @@ def data(buffer):
     return _read(buffer + _DATA)
 
 
+@intrinsic
+def _pointer(typing_context, address):
+    def emit(context, builder, signature, arguments):
+        return builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(types.int64), emit
+
+
+@numba.njit(inline="always")
+def floats(buffer, count):
+    """Its numbers as an array, for what is not worth vector registers."""
+    return numba.carray(_pointer(data(buffer)), count)
+
+
 @inlined
 def size(buffer, axis):
     """The length of an axis, counted from the last one, which is -1."""
@@ -119,6 +132,21 @@ def asks_metadata(frame):
         return False
     _write(_read(extension + _METADATA) + _VERSION, _MAJOR | _MINOR << 32)
     return True
+
+
+def like(array: Any, *shape: int) -> jax.ShapeDtypeStruct:
+    """A result of that shape, of the array's type."""
+    return jax.ShapeDtypeStruct(shape, array.dtype)
+
+
+def if_float32(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel for arguments of float32, which all kernels are for, and something else if not."""
+
+    def choose(*arguments):
+        exact = all(array.dtype == np.float32 for array in arguments)
+        return (kernel if exact else otherwise)(*arguments)
+
+    return choose
 
 
 def call(handler: Callable[[int], int], results: Any, *arguments: Any, **attributes: int) -> Any:

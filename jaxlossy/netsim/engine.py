@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from jaxlossy.jit import entry, inlined
 from jaxlossy.netsim import reliable, unreliable
 from jaxlossy.netsim.events import (
     drop_far,
@@ -11,7 +12,6 @@ from jaxlossy.netsim.events import (
     ring_is_next,
     unload,
 )
-from jaxlossy.jit import entry, inlined
 from jaxlossy.netsim.ports import enter, finish
 from jaxlossy.netsim.senders import TICK
 from jaxlossy.netsim.state import DATA, MSS, NIL, NONE, release_packet, size_class

@@ -10,8 +10,8 @@ import dataclasses
 import numpy as np
 
 from jaxlossy.errors import ConfigError
-from jaxlossy.netsim.events import add_near
 from jaxlossy.jit import inlined
+from jaxlossy.netsim.events import add_near
 from jaxlossy.netsim.state import DATA, HEADERS, MSS, NIL, SYN, release_packet
 
 

@@ -12,8 +12,8 @@ Three answers to marks: none; a cut at each (Netbench's); a cut in each window (
 
 import numpy as np
 
-from jaxlossy.netsim.events import add_far
 from jaxlossy.jit import inlined
+from jaxlossy.netsim.events import add_far
 from jaxlossy.netsim.senders import (
     ANSWER_TIMER,
     CALL_TIMER,

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jaxlossy.netsim.events import add_far, add_near
 from jaxlossy.jit import inlined
+from jaxlossy.netsim.events import add_far, add_near
 from jaxlossy.netsim.state import ACK, DATA, HEADERS, MSS, NONE, new_packet
 
 #: Far events of a flow; numbers from 0 on are segments whose own timer expires.

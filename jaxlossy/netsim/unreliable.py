@@ -20,8 +20,8 @@ message to the next.
 
 import numpy as np
 
-from jaxlossy.netsim.events import add_far
 from jaxlossy.jit import inlined
+from jaxlossy.netsim.events import add_far
 from jaxlossy.netsim.senders import (
     CLEAN,
     TICK,

@@ -4,12 +4,10 @@ Of an image with a margin of zeros, what a row of windows sees is a matrix alrea
 pixel apart and overlap. So a convolution is a few products that read the image where it lies.
 """
 
-import numpy as np
-
 from jaxlossy.jit import inlined
-from jaxlossy.kernels import tile, xla
-
-_LOWEST = np.float32(-np.inf)
+from jaxlossy.kernels import xla
+from jaxlossy.kernels.registers import FLOAT_BYTES
+from jaxlossy.kernels.tiles import multiply, multiply_transposed
 
 
 @inlined
@@ -39,7 +37,7 @@ def convolve(frame):
     images, height, width = xla.size(x, -4), xla.size(x, -3), xla.size(x, -2)
     taps, channels, features = xla.size(kernel, -4), xla.size(x, -1), xla.size(y, -1)
     y_height, y_width = xla.size(y, -3), xla.size(y, -2)
-    pixel, y_pixel = tile.FLOAT_BYTES * channels, tile.FLOAT_BYTES * features
+    pixel, y_pixel = FLOAT_BYTES * channels, FLOAT_BYTES * features
     row, padded = xla.size(room, -2) * pixel, xla.data(room)
     margin, tap = (taps - 1) // 2, 3 * channels * y_pixel
     xla.clear(padded, xla.size(room, -3) * row)
@@ -48,12 +46,18 @@ def convolve(frame):
         for image in range(replica * images, (replica + 1) * images):
             _add_margin(
                 xla.data(x) + image * height * width * pixel,
-                height, width, pixel, spread, margin, padded, row,
+                height,
+                width,
+                pixel,
+                spread,
+                margin,
+                padded,
+                row,
             )
             for h in range(y_height):
                 # Rows between those of a spread image are zero: only taps on others count.
                 first = (margin - h * stride) % spread
-                tile.multiply(
+                multiply(
                     padded + (h * stride + first) * row,
                     stride * pixel,
                     weights + first * tap,
@@ -68,7 +72,6 @@ def convolve(frame):
                     (taps - first + spread - 1) // spread,
                     spread * row,
                     spread * tap,
-                    _LOWEST,
                 )
     return 0
 
@@ -87,7 +90,7 @@ def convolve_gradient(frame):
     images, height, width = xla.size(x, -4), xla.size(x, -3), xla.size(x, -2)
     taps, channels, features = xla.size(kernel, -4), xla.size(x, -1), xla.size(y, -1)
     y_height, y_width = xla.size(y, -3), xla.size(y, -2)
-    pixel, y_pixel = tile.FLOAT_BYTES * channels, tile.FLOAT_BYTES * features
+    pixel, y_pixel = FLOAT_BYTES * channels, FLOAT_BYTES * features
     row, padded = xla.size(room, -2) * pixel, xla.data(room)
     margin, tap = (taps - 1) // 2, 3 * channels * y_pixel
     xla.clear(padded, xla.size(room, -3) * row)
@@ -96,11 +99,17 @@ def convolve_gradient(frame):
         for image in range(replica * images, (replica + 1) * images):
             _add_margin(
                 xla.data(x) + image * height * width * pixel,
-                height, width, pixel, 1, margin, padded, row,
+                height,
+                width,
+                pixel,
+                1,
+                margin,
+                padded,
+                row,
             )
             for t in range(taps):
                 here = xla.data(kernel) + (replica * taps + t) * tap
-                tile.multiply_transposed(
+                multiply_transposed(
                     padded + t * row,
                     stride * pixel,
                     xla.data(y) + image * y_height * y_width * y_pixel,
@@ -115,6 +124,5 @@ def convolve_gradient(frame):
                     y_height,
                     stride * row,
                     y_width * y_pixel,
-                    _LOWEST,
                 )
     return 0

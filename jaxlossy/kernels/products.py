@@ -1,31 +1,29 @@
-"""Products of small matrices that differ from replica to replica, forward and backward."""
+"""Products of small matrices that differ from replica to replica, for dense layers."""
 
 import numpy as np
 
 from jaxlossy.jit import inlined
-from jaxlossy.kernels import tile, xla
+from jaxlossy.kernels import xla
+from jaxlossy.kernels.registers import FLOAT_BYTES
+from jaxlossy.kernels.tiles import multiply, multiply_transposed
 
-_LOWEST = np.float32(-np.inf)
 _ONE = np.ones(1, np.float32)
 
 
-def dense(frame):
-    """``y = x w + b`` of x (..., rows, inner), w (..., inner, columns) and b (..., columns)."""
-    if xla.asks_metadata(frame):
-        return 0
-    x, weights, bias = xla.argument(frame, 0), xla.argument(frame, 1), xla.argument(frame, 2)
-    y = xla.result(frame, 0)
+@inlined
+def _products(x, weights, y, start, start_row):
+    """``y = start + x w`` in all of a batch, the starts as many bytes apart as a row of y."""
     rows, inner, columns = xla.size(x, -2), xla.size(x, -1), xla.size(y, -1)
-    x_row, y_row = tile.FLOAT_BYTES * inner, tile.FLOAT_BYTES * columns
+    x_row, y_row = FLOAT_BYTES * inner, FLOAT_BYTES * columns
     for i in range(xla.batch(x, 2)):
-        tile.multiply(
+        multiply(
             xla.data(x) + i * rows * x_row,
             x_row,
             xla.data(weights) + i * inner * y_row,
             y_row,
             xla.data(y) + i * rows * y_row,
             y_row,
-            xla.data(bias) + i * y_row,
+            start + i * start_row,
             0,
             rows,
             columns,
@@ -33,50 +31,41 @@ def dense(frame):
             1,
             0,
             0,
-            _LOWEST,
         )
-    return 0
 
 
 def product(frame):
     """``y = x w`` of x (..., rows, inner) and w (..., inner, columns)."""
-    if xla.asks_metadata(frame):
-        return 0
-    x, weights, y = xla.argument(frame, 0), xla.argument(frame, 1), xla.result(frame, 0)
-    rows, inner, columns = xla.size(x, -2), xla.size(x, -1), xla.size(y, -1)
-    x_row, y_row = tile.FLOAT_BYTES * inner, tile.FLOAT_BYTES * columns
-    for i in range(xla.batch(x, 2)):
-        tile.multiply(
-            xla.data(x) + i * rows * x_row,
-            x_row,
-            xla.data(weights) + i * inner * y_row,
-            y_row,
-            xla.data(y) + i * rows * y_row,
-            y_row,
-            0,
-            0,
-            rows,
-            columns,
-            inner,
-            1,
-            0,
-            0,
-            _LOWEST,
+    if not xla.asks_metadata(frame):
+        _products(xla.argument(frame, 0), xla.argument(frame, 1), xla.result(frame, 0), 0, 0)
+    return 0
+
+
+def dense(frame):
+    """``y = x w + b`` of x (..., rows, inner), w (..., inner, columns) and b (..., columns)."""
+    if not xla.asks_metadata(frame):
+        bias = xla.argument(frame, 2)
+        _products(
+            xla.argument(frame, 0),
+            xla.argument(frame, 1),
+            xla.result(frame, 0),
+            xla.data(bias),
+            FLOAT_BYTES * xla.size(bias, -1),
         )
     return 0
 
 
-def dense_weights(frame):
+def dense_gradient(frame):
     """``w = x' y`` and ``b = sum of y``, of x (..., rows, inner) and y (..., rows, columns)."""
     if xla.asks_metadata(frame):
         return 0
     x, y = xla.argument(frame, 0), xla.argument(frame, 1)
     weights, bias = xla.result(frame, 0), xla.result(frame, 1)
     rows, inner, columns = xla.size(x, -2), xla.size(x, -1), xla.size(y, -1)
-    x_row, y_row = tile.FLOAT_BYTES * inner, tile.FLOAT_BYTES * columns
+    x_row, y_row = FLOAT_BYTES * inner, FLOAT_BYTES * columns
     for i in range(xla.batch(x, 2)):
         y_here = xla.data(y) + i * rows * y_row
-        tile.multiply_transposed(
+        multiply_transposed(
             xla.data(x) + i * rows * x_row,
             x_row,
             y_here,
@@ -91,9 +80,9 @@ def dense_weights(frame):
             1,
             0,
             0,
-            _LOWEST,
         )
-        tile.multiply_transposed(
+        # The sum of rows is a product with ones: the same one over and over.
+        multiply_transposed(
             _ONE.ctypes.data,
             0,
             y_here,
@@ -108,6 +97,5 @@ def dense_weights(frame):
             1,
             0,
             0,
-            _LOWEST,
         )
     return 0

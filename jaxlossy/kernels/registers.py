@@ -1,0 +1,121 @@
+"""Vector registers of the processor at hand, as LLVM instructions.
+
+numba compiles plain loops to good code where each number is used once. Where numbers have to stay
+in registers while a sum over them runs, loops are written in LLVM's vector types instead.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from llvmlite import binding, ir
+from numba.core import cgutils
+
+FLOAT_BYTES = 4
+_INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
+
+
+def _count_lanes(features: Any) -> int:
+    """Floats in a register of a processor with these features."""
+    if features.get("avx512f"):
+        return 16
+    return 8 if features.get("avx") else 4
+
+
+#: Floats in a register, and how many registers the processor has.
+LANES = _count_lanes(binding.get_host_cpu_features())
+REGISTERS = 16 if LANES == 8 else 32
+
+_VECTOR = ir.VectorType(_FLOAT, LANES)
+_POINTER = _VECTOR.as_pointer()
+_MASK = ir.VectorType(ir.IntType(1), LANES)
+
+
+def long(value: int) -> Any:
+    """A constant: addresses and counts are integers of 8 bytes."""
+    return ir.Constant(_LONG, value)
+
+
+class Registers:
+    """Writes instructions with a builder of llvmlite. All addresses are of bytes."""
+
+    def __init__(self, builder: Any):
+        self.builder = builder
+
+    def at(self, base: Any, step: Any, index: Any) -> Any:
+        """``base + step * index``."""
+        return self.builder.add(base, self.builder.mul(step, index))
+
+    def floats(self, base: Any, index: Any) -> Any:
+        """The address of a float, counted from the base."""
+        return self.at(base, long(FLOAT_BYTES), index)
+
+    def variable(self) -> Any:
+        """A register that changes, zero at first; the compiler keeps it out of memory."""
+        place = cgutils.alloca_once(self.builder, _VECTOR)
+        self.builder.store(ir.Constant(_VECTOR, None), place)
+        return place
+
+    def load(self, address: Any, mask: Any = None) -> Any:
+        """A register from memory; where masked, zeros for what is not read."""
+        pointer = self.builder.inttoptr(address, _POINTER)
+        if mask is None:
+            return self.builder.load(pointer, align=FLOAT_BYTES)
+        kind = ir.FunctionType(_VECTOR, [_POINTER, _INT, _MASK, _VECTOR])
+        align, zeros = ir.Constant(_INT, FLOAT_BYTES), ir.Constant(_VECTOR, None)
+        return self._call("llvm.masked.load", ".p0", kind, pointer, align, mask, zeros)
+
+    def store(self, value: Any, address: Any, mask: Any = None) -> None:
+        """A register to memory."""
+        pointer = self.builder.inttoptr(address, _POINTER)
+        if mask is None:
+            self.builder.store(value, pointer, align=FLOAT_BYTES)
+            return
+        kind = ir.FunctionType(ir.VoidType(), [_VECTOR, _POINTER, _INT, _MASK])
+        align = ir.Constant(_INT, FLOAT_BYTES)
+        self._call("llvm.masked.store", ".p0", kind, value, pointer, align, mask)
+
+    def constant(self, value: float) -> Any:
+        """A register that holds the number in all lanes."""
+        return ir.Constant(_VECTOR, [value] * LANES)
+
+    def broadcast(self, address: Any) -> Any:
+        """A register that holds one float from memory in all lanes."""
+        pointer = self.builder.inttoptr(address, _FLOAT.as_pointer())
+        return self._everywhere(self.builder.load(pointer, align=FLOAT_BYTES), _VECTOR)
+
+    def add_product(self, total: Any, a: Any, b: Any) -> None:
+        """Adds ``a b`` to a variable, rounded once."""
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        self.builder.store(self._call("llvm.fma", "", kind, a, b, self.builder.load(total)), total)
+
+    def for_each(self, step: int, begin: Any, end: Any, body: Callable[[Any], None]) -> Any:
+        """Runs ``body(at)`` in whole steps, and gives where the next would begin."""
+        builder = self.builder
+        count = builder.sdiv(builder.sub(end, begin), long(step))
+        with cgutils.for_range(builder, count) as loop:
+            body(self.at(begin, long(step), loop.index))
+        return self.at(begin, long(step), count)
+
+    @contextlib.contextmanager
+    def repeat(self, count: Any) -> Iterator[Any]:
+        """A loop; gives the number of times before."""
+        with cgutils.for_range(self.builder, count) as loop:
+            yield loop.index
+
+    def first_lanes(self, count: Any) -> Any:
+        """A mask of that many."""
+        kind = ir.VectorType(_INT, LANES)
+        count = self._everywhere(self.builder.trunc(count, _INT), kind)
+        return self.builder.icmp_signed("<", ir.Constant(kind, list(range(LANES))), count)
+
+    def _everywhere(self, value: Any, kind: Any) -> Any:
+        undefined = ir.Constant(kind, ir.Undefined)
+        one = self.builder.insert_element(undefined, value, ir.Constant(_INT, 0))
+        zeros = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+        return self.builder.shuffle_vector(one, undefined, zeros)
+
+    def _call(self, name: str, suffix: str, kind: Any, *arguments: Any) -> Any:
+        name = f"{name}.v{LANES}f32{suffix}"
+        function = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(function, arguments)
