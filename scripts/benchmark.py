@@ -313,7 +313,7 @@ def device_rates() -> tuple[float, float]:
 
 def floor_seconds(work: Work, flop_rate: float, copy_rate: float) -> float:
     """The least time of a worker-step."""
-    group = make_group(work, 1)
+    group = make_group(work, 1, native=work.native is not None)  # without products with padding
     problem, config, examples = group.problem, group.configs[0], group.examples
     flops = memory.gradient_flops(problem, config, examples)
     batch = config.batch_size * (examples.train_x[0].nbytes + examples.train_y[0].nbytes)
