@@ -8,11 +8,13 @@ named after the content of all files that have compiled functions.
 import hashlib
 import os
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import config
+from numba.core import config, types
+from numba.extending import intrinsic
 
 from jaxlossy.errors import ConfigError
 from jaxlossy.files import writable_directory
@@ -24,6 +26,30 @@ _OPTIONS: dict[str, Any] = {"_nrt": False, "nogil": True, "error_model": "numpy"
 def inlined(function: Callable[..., Any]) -> Any:
     """Compiles a function into whatever compiled function calls it."""
     return numba.njit(forceinline=True, **_OPTIONS)(function)
+
+
+def emitted(result: Any, *arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Turns ``emit(builder, *values)``, which writes LLVM's instructions, into a compiled function.
+
+    Args:
+      result, arguments: numba's types; ``types.void`` for no result.
+    """
+
+    def decorate(emit: Callable[..., Any]) -> Any:
+        def typed(typing_context, *given):
+            def write(context, builder, signature, values):
+                value = emit(builder, *values)
+                return context.get_dummy_value() if result is types.void else value
+
+            return result(*arguments), write
+
+        # numba looks at the names, of which it needs as many as there are.
+        names = ["typing_context", *(f"value_{i}" for i in range(len(arguments)))]
+        parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names]
+        typed.__signature__ = Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        return intrinsic(typed)
+
+    return decorate
 
 
 def entry(function: Callable[..., Any]) -> Any:

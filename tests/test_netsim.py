@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import stars
 
-from jaxlossy import ConfigError
+from jaxlossy import ConfigError, jit
 from jaxlossy.netsim import (
     Discipline,
     Flows,
@@ -17,7 +17,6 @@ from jaxlossy.netsim import (
     dctcp,
     engine,
     gap,
-    jit,
     paced,
     reference,
     round_robin,

@@ -3,9 +3,8 @@
 from typing import Any
 
 from numba import types
-from numba.extending import intrinsic
 
-from jaxlossy.jit import entry
+from jaxlossy.jit import emitted, entry
 from jaxlossy.kernels.registers import FLOAT_BYTES, LANES, Registers, long
 
 #: Rows whose sums run side by side, so that an addition need not wait for the one before.
@@ -15,35 +14,19 @@ AT_ONCE = 4
 @entry
 def sums(x, y, rows, columns, of_y, of_product):
     """Of matrices x and y, the sums over rows of y and of x y, into rows of as many columns."""
-    _emit_sums(x, y, rows, columns, of_y, of_product)
+    _sums(x, y, rows, columns, of_y, of_product)
 
 
 @entry
 def combine(x, y, of_x, of_y, start, z, rows, columns):
     """``z = of_x x + of_y y + start`` of matrices, with factors that are the same in all rows."""
-    _emit_combine(x, y, of_x, of_y, start, z, rows, columns)
+    _combine(x, y, of_x, of_y, start, z, rows, columns)
 
 
-@intrinsic
-def _emit_sums(typing_context, x, y, rows, columns, of_y, of_product):
-    def emit(context, builder, signature, arguments):
-        _write_sums(Registers(builder), *arguments)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 6), emit
-
-
-@intrinsic
-def _emit_combine(typing_context, x, y, of_x, of_y, start, z, rows, columns):
-    def emit(context, builder, signature, arguments):
-        _write_combine(Registers(builder), *arguments)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 8), emit
-
-
-def _write_sums(write: Registers, x: Any, y: Any, rows: Any, columns: Any, *results: Any) -> None:
-    builder, one = write.builder, write.constant(1.0)
+@emitted(types.void, *[types.int64] * 6)
+def _sums(builder, x, y, rows, columns, *results):
+    write = Registers(builder)
+    one = write.constant(1.0)
     step = builder.mul(columns, long(FLOAT_BYTES))
 
     def panel(column, mask):
@@ -66,8 +49,9 @@ def _write_sums(write: Registers, x: Any, y: Any, rows: Any, columns: Any, *resu
     _for_panels(write, columns, panel)
 
 
-def _write_combine(write: Registers, x, y, of_x, of_y, start, z, rows, columns) -> None:
-    builder = write.builder
+@emitted(types.void, *[types.int64] * 8)
+def _combine(builder, x, y, of_x, of_y, start, z, rows, columns):
+    write = Registers(builder)
     step = builder.mul(columns, long(FLOAT_BYTES))
 
     def panel(column, mask):
@@ -86,6 +70,4 @@ def _write_combine(write: Registers, x, y, of_x, of_y, start, z, rows, columns) 
 def _for_panels(write: Registers, columns: Any, panel: Any) -> None:
     """Runs ``panel(column, mask)`` for every register that a row fills, then for what is left."""
     column = write.for_each(LANES, long(0), columns, lambda column: panel(column, None))
-    left = write.builder.sub(columns, column)
-    with write.builder.if_then(write.builder.icmp_signed(">", left, long(0))):
-        panel(column, write.first_lanes(left))
+    write.if_any_left(column, columns, lambda mask: panel(column, mask))

@@ -10,119 +10,79 @@ from jaxlossy.kernels.registers import FLOAT_BYTES
 from jaxlossy.kernels.tiles import multiply, multiply_transposed
 
 
-@inlined
-def _add_margin(image, height, width, pixel, spread, margin, padded, padded_row):
-    """Copies an image to where it has zeros around it, its pixels `spread` apart."""
-    for h in range(height):
-        target = padded + (margin + h * spread) * padded_row + pixel
-        source = image + h * width * pixel
-        if spread == 1:
-            xla.copy(target, source, width * pixel)
-        else:
-            for w in range(width):
-                xla.copy(target + w * spread * pixel, source + w * pixel, pixel)
-
-
 def convolve(frame):
-    """Of x (..., batch, h, w, channels), kernel (..., taps, 3, channels, features).
+    """Of x (..., batch, h, w, channels) and kernel (..., taps, 3, channels, features).
 
-    Results: y (..., batch, h, w, features) and room for a padded image (..., h, w, channels).
-    Attributes: spread, how far apart pixels of x are; stride, of windows.
+    Results: y (..., batch, h, w, features) and room for an image with its margin
+    (..., h, w, channels). Attributes: spread, how far apart pixels of x are; stride, windows.
     """
     if xla.asks_metadata(frame):
         return 0
     x, kernel = xla.argument(frame, 0), xla.argument(frame, 1)
     y, room = xla.result(frame, 0), xla.result(frame, 1)
     spread, stride = xla.attribute(frame, 0), xla.attribute(frame, 1)
-    images, height, width = xla.size(x, -4), xla.size(x, -3), xla.size(x, -2)
-    taps, channels, features = xla.size(kernel, -4), xla.size(x, -1), xla.size(y, -1)
-    y_height, y_width = xla.size(y, -3), xla.size(y, -2)
-    pixel, y_pixel = FLOAT_BYTES * channels, FLOAT_BYTES * features
-    row, padded = xla.size(room, -2) * pixel, xla.data(room)
-    margin, tap = (taps - 1) // 2, 3 * channels * y_pixel
-    xla.clear(padded, xla.size(room, -3) * row)
-    for replica in range(xla.batch(x, 4)):
-        weights = xla.data(kernel) + replica * taps * tap
-        for image in range(replica * images, (replica + 1) * images):
-            _add_margin(
-                xla.data(x) + image * height * width * pixel,
-                height,
-                width,
-                pixel,
-                spread,
-                margin,
-                padded,
-                row,
+    images, taps, inner = xla.size(x, -4), xla.size(kernel, -4), 3 * xla.size(x, -1)
+    height, width, features = xla.size(y, -3), xla.size(y, -2), xla.size(y, -1)
+    pixel, y_pixel = FLOAT_BYTES * xla.size(x, -1), FLOAT_BYTES * features
+    row, tap = xla.size(room, -2) * pixel, inner * y_pixel
+    xla.clear(xla.data(room), xla.size(room, -3) * row)
+    for image in range(xla.batch(x, 3)):
+        weights = xla.data(kernel) + image // images * taps * tap
+        _copy_inside(x, image, taps, spread, room)
+        for h in range(height):
+            # Between the rows of a spread image there are zeros: taps on them do not count.
+            first = ((taps - 1) // 2 - h * stride) % spread
+            multiply(
+                (xla.data(room) + (h * stride + first) * row, stride * pixel),
+                (weights + first * tap, y_pixel),
+                (xla.data(y) + (image * height + h) * width * y_pixel, y_pixel),
+                (0, 0),
+                (width, features, inner),
+                ((taps - first + spread - 1) // spread, spread * row, spread * tap),
             )
-            for h in range(y_height):
-                # Rows between those of a spread image are zero: only taps on others count.
-                first = (margin - h * stride) % spread
-                multiply(
-                    padded + (h * stride + first) * row,
-                    stride * pixel,
-                    weights + first * tap,
-                    y_pixel,
-                    xla.data(y) + (image * y_height + h) * y_width * y_pixel,
-                    y_pixel,
-                    0,
-                    0,
-                    y_width,
-                    features,
-                    3 * channels,
-                    (taps - first + spread - 1) // spread,
-                    spread * row,
-                    spread * tap,
-                )
     return 0
 
 
 def convolve_gradient(frame):
-    """The gradient with respect to the kernel.
+    """The kernel's gradient, of x (..., batch, h, w, channels) and y (..., batch, h, w, features).
 
-    Of x (..., batch, h, w, channels) and y (..., batch, h, w, features).
     Results: kernel (..., taps, 3, channels, features) and room as in ``convolve``.
     """
     if xla.asks_metadata(frame):
         return 0
     x, y = xla.argument(frame, 0), xla.argument(frame, 1)
-    kernel, room = xla.result(frame, 0), xla.result(frame, 1)
-    stride = xla.attribute(frame, 0)
-    images, height, width = xla.size(x, -4), xla.size(x, -3), xla.size(x, -2)
-    taps, channels, features = xla.size(kernel, -4), xla.size(x, -1), xla.size(y, -1)
-    y_height, y_width = xla.size(y, -3), xla.size(y, -2)
-    pixel, y_pixel = FLOAT_BYTES * channels, FLOAT_BYTES * features
-    row, padded = xla.size(room, -2) * pixel, xla.data(room)
-    margin, tap = (taps - 1) // 2, 3 * channels * y_pixel
-    xla.clear(padded, xla.size(room, -3) * row)
-    for replica in range(xla.batch(x, 4)):
-        xla.clear(xla.data(kernel) + replica * taps * tap, taps * tap)
-        for image in range(replica * images, (replica + 1) * images):
-            _add_margin(
-                xla.data(x) + image * height * width * pixel,
-                height,
-                width,
-                pixel,
-                1,
-                margin,
-                padded,
-                row,
+    kernel, room, stride = xla.result(frame, 0), xla.result(frame, 1), xla.attribute(frame, 0)
+    images, taps, inner = xla.size(x, -4), xla.size(kernel, -4), 3 * xla.size(x, -1)
+    height, width, features = xla.size(y, -3), xla.size(y, -2), xla.size(y, -1)
+    pixel, y_pixel = FLOAT_BYTES * xla.size(x, -1), FLOAT_BYTES * features
+    row, tap = xla.size(room, -2) * pixel, inner * y_pixel
+    xla.clear(xla.data(room), xla.size(room, -3) * row)
+    xla.clear(xla.data(kernel), xla.batch(kernel, 4) * taps * tap)
+    for image in range(xla.batch(x, 3)):
+        _copy_inside(x, image, taps, 1, room)
+        for t in range(taps):
+            total = (xla.data(kernel) + (image // images * taps + t) * tap, y_pixel)
+            multiply_transposed(
+                (xla.data(room) + t * row, stride * pixel),
+                (xla.data(y) + image * height * width * y_pixel, y_pixel),
+                total,
+                total,
+                (inner, features, width),
+                (height, stride * row, width * y_pixel),
             )
-            for t in range(taps):
-                here = xla.data(kernel) + (replica * taps + t) * tap
-                multiply_transposed(
-                    padded + t * row,
-                    stride * pixel,
-                    xla.data(y) + image * y_height * y_width * y_pixel,
-                    y_pixel,
-                    here,
-                    y_pixel,
-                    here,
-                    y_pixel,
-                    3 * channels,
-                    features,
-                    y_width,
-                    y_height,
-                    stride * row,
-                    y_width * y_pixel,
-                )
     return 0
+
+
+@inlined
+def _copy_inside(x, image, taps, spread, room):
+    """Puts an image inside of its margin, its pixels `spread` apart."""
+    height, width, pixel = xla.size(x, -3), xla.size(x, -2), FLOAT_BYTES * xla.size(x, -1)
+    row = xla.size(room, -2) * pixel
+    for h in range(height):
+        source = xla.data(x) + (image * height + h) * width * pixel
+        target = xla.data(room) + ((taps - 1) // 2 + h * spread) * row + pixel
+        if spread == 1:
+            xla.copy(target, source, width * pixel)
+        else:
+            for w in range(width):
+                xla.copy(target + w * spread * pixel, source + w * pixel, pixel)

@@ -10,30 +10,6 @@ from jaxlossy.kernels.tiles import multiply, multiply_transposed
 _ONE = np.ones(1, np.float32)
 
 
-@inlined
-def _products(x, weights, y, start, start_row):
-    """``y = start + x w`` in all of a batch, the starts as many bytes apart as a row of y."""
-    rows, inner, columns = xla.size(x, -2), xla.size(x, -1), xla.size(y, -1)
-    x_row, y_row = FLOAT_BYTES * inner, FLOAT_BYTES * columns
-    for i in range(xla.batch(x, 2)):
-        multiply(
-            xla.data(x) + i * rows * x_row,
-            x_row,
-            xla.data(weights) + i * inner * y_row,
-            y_row,
-            xla.data(y) + i * rows * y_row,
-            y_row,
-            start + i * start_row,
-            0,
-            rows,
-            columns,
-            inner,
-            1,
-            0,
-            0,
-        )
-
-
 def product(frame):
     """``y = x w`` of x (..., rows, inner) and w (..., inner, columns)."""
     if not xla.asks_metadata(frame):
@@ -44,15 +20,26 @@ def product(frame):
 def dense(frame):
     """``y = x w + b`` of x (..., rows, inner), w (..., inner, columns) and b (..., columns)."""
     if not xla.asks_metadata(frame):
-        bias = xla.argument(frame, 2)
-        _products(
-            xla.argument(frame, 0),
-            xla.argument(frame, 1),
-            xla.result(frame, 0),
-            xla.data(bias),
-            FLOAT_BYTES * xla.size(bias, -1),
-        )
+        bias, y = xla.argument(frame, 2), xla.result(frame, 0)
+        row = FLOAT_BYTES * xla.size(bias, -1)
+        _products(xla.argument(frame, 0), xla.argument(frame, 1), y, xla.data(bias), row)
     return 0
+
+
+@inlined
+def _products(x, weights, y, start, start_row):
+    """All of a batch; where one starts is `start_row` bytes from where the one before does."""
+    rows, inner, columns = xla.size(x, -2), xla.size(x, -1), xla.size(y, -1)
+    x_row, y_row = FLOAT_BYTES * inner, FLOAT_BYTES * columns
+    for i in range(xla.batch(x, 2)):
+        multiply(
+            (xla.data(x) + i * rows * x_row, x_row),
+            (xla.data(weights) + i * inner * y_row, y_row),
+            (xla.data(y) + i * rows * y_row, y_row),
+            (start + i * start_row, 0),
+            (rows, columns, inner),
+            (1, 0, 0),
+        )
 
 
 def dense_gradient(frame):
@@ -64,38 +51,22 @@ def dense_gradient(frame):
     rows, inner, columns = xla.size(x, -2), xla.size(x, -1), xla.size(y, -1)
     x_row, y_row = FLOAT_BYTES * inner, FLOAT_BYTES * columns
     for i in range(xla.batch(x, 2)):
-        y_here = xla.data(y) + i * rows * y_row
+        gradient = (xla.data(y) + i * rows * y_row, y_row)
         multiply_transposed(
-            xla.data(x) + i * rows * x_row,
-            x_row,
-            y_here,
-            y_row,
-            xla.data(weights) + i * inner * y_row,
-            y_row,
-            0,
-            0,
-            inner,
-            columns,
-            rows,
-            1,
-            0,
-            0,
+            (xla.data(x) + i * rows * x_row, x_row),
+            gradient,
+            (xla.data(weights) + i * inner * y_row, y_row),
+            (0, 0),
+            (inner, columns, rows),
+            (1, 0, 0),
         )
         # The sum of rows is a product with ones: the same one over and over.
         multiply_transposed(
-            _ONE.ctypes.data,
-            0,
-            y_here,
-            y_row,
-            xla.data(bias) + i * y_row,
-            y_row,
-            0,
-            0,
-            1,
-            columns,
-            rows,
-            1,
-            0,
-            0,
+            (_ONE.ctypes.data, 0),
+            gradient,
+            (xla.data(bias) + i * y_row, y_row),
+            (0, 0),
+            (1, columns, rows),
+            (1, 0, 0),
         )
     return 0

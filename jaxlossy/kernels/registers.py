@@ -9,21 +9,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from llvmlite import binding, ir
-from numba.core import cgutils
+from numba.core import cgutils, config
 
 FLOAT_BYTES = 4
 _INT, _LONG, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 
 
-def _count_lanes(features: Any) -> int:
-    """Floats in a register of a processor with these features."""
-    if features.get("avx512f"):
+def _count_lanes() -> int:
+    settings: Any = config
+    features = str(settings.CPU_FEATURES or binding.get_host_cpu_features().flatten()).split(",")
+    if "+avx512f" in features:
         return 16
-    return 8 if features.get("avx") else 4
+    return 8 if "+avx" in features else 4
 
 
-#: Floats in a register, and how many registers the processor has.
-LANES = _count_lanes(binding.get_host_cpu_features())
+#: Floats in a register of the processor that numba compiles for, and how many registers it has.
+LANES = _count_lanes()
 REGISTERS = 16 if LANES == 8 else 32
 
 _VECTOR = ir.VectorType(_FLOAT, LANES)
@@ -85,9 +86,11 @@ class Registers:
         return self._everywhere(self.builder.load(pointer, align=FLOAT_BYTES), _VECTOR)
 
     def add_product(self, total: Any, a: Any, b: Any) -> None:
-        """Adds ``a b`` to a variable, rounded once."""
+        """Adds ``a b`` to a variable, rounded once where the processor can."""
         kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-        self.builder.store(self._call("llvm.fma", "", kind, a, b, self.builder.load(total)), total)
+        self.builder.store(
+            self._call("llvm.fmuladd", "", kind, a, b, self.builder.load(total)), total
+        )
 
     def for_each(self, step: int, begin: Any, end: Any, body: Callable[[Any], None]) -> Any:
         """Runs ``body(at)`` in whole steps, and gives where the next would begin."""
@@ -103,11 +106,13 @@ class Registers:
         with cgutils.for_range(self.builder, count) as loop:
             yield loop.index
 
-    def first_lanes(self, count: Any) -> Any:
-        """A mask of that many."""
-        kind = ir.VectorType(_INT, LANES)
-        count = self._everywhere(self.builder.trunc(count, _INT), kind)
-        return self.builder.icmp_signed("<", ir.Constant(kind, list(range(LANES))), count)
+    def if_any_left(self, begin: Any, end: Any, body: Callable[[Any], None]) -> None:
+        """Runs ``body(mask)`` for what is left, less than a register."""
+        kind, left = ir.VectorType(_INT, LANES), self.builder.sub(end, begin)
+        with self.builder.if_then(self.builder.icmp_signed(">", left, long(0))):
+            count = self._everywhere(self.builder.trunc(left, _INT), kind)
+            lanes = ir.Constant(kind, list(range(LANES)))
+            body(self.builder.icmp_signed("<", lanes, count))
 
     def _everywhere(self, value: Any, kind: Any) -> Any:
         undefined = ir.Constant(kind, ir.Undefined)

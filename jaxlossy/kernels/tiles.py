@@ -7,9 +7,9 @@ Here the numbers of a tile stay in vector registers while the sum over the inner
 from typing import Any, NamedTuple
 
 from numba import types
-from numba.extending import intrinsic
+from numba.core import cgutils
 
-from jaxlossy.jit import entry
+from jaxlossy.jit import emitted, entry
 from jaxlossy.kernels.registers import FLOAT_BYTES, LANES, REGISTERS, Registers, long
 
 #: Tiles: registers wide, to rows. With a row of the right factor and a number of the left they fill
@@ -18,12 +18,46 @@ TILES = {2: (4, 2, 1), 1: (8, 4, 2, 1)}
 if REGISTERS == 32:
     TILES = {4: (4, 2, 1), 2: (8, 4, 2, 1), 1: (16, 8, 4, 2, 1)}
 
+_PAIR, _TRIPLE = types.UniTuple(types.int64, 2), types.UniTuple(types.int64, 3)
+
+
+@entry
+def multiply(a, b, c, start, shape, outer):
+    """``c = start + sum of a b`` for matrices of float32.
+
+    A matrix is the address of its first number, and the bytes from one row to the next; in a row,
+    numbers follow each other. The start may be c itself, to add to it, a single row over and over
+    (a step of 0), or nothing (an address of 0).
+
+    Args:
+      shape: rows and columns of c, and the inner axis of the sum, which a has columns for.
+      outer: how often that again, and how many bytes further in a and in b every time.
+    """
+    _product(a, b, c, start, shape, outer)
+
+
+@entry
+def multiply_transposed(a, b, c, start, shape, outer):
+    """The same for ``c = start + sum of a' b``: a has rows for the inner axis."""
+    _product_of_transposed(a, b, c, start, shape, outer)
+
+
+@emitted(types.void, *[_PAIR] * 4, *[_TRIPLE] * 2)
+def _product(builder, *arguments):
+    _write_panels(Registers(builder), _Product.unpack(builder, arguments, transposed=False))
+
+
+@emitted(types.void, *[_PAIR] * 4, *[_TRIPLE] * 2)
+def _product_of_transposed(builder, *arguments):
+    _write_panels(Registers(builder), _Product.unpack(builder, arguments, transposed=True))
+
 
 class _Product(NamedTuple):
-    """What ``multiply`` takes, as LLVM has it."""
+    """A product's arguments. Of a: the bytes along a column of c, and along the inner axis."""
 
     a: Any
-    a_step: Any
+    a_down: Any
+    a_along: Any
     b: Any
     b_step: Any
     c: Any
@@ -37,92 +71,14 @@ class _Product(NamedTuple):
     a_outer: Any
     b_outer: Any
 
-
-def _emitter(transposed: bool) -> Any:
-    def emit_product(
-        typing_context,
-        a,
-        a_step,
-        b,
-        b_step,
-        c,
-        c_step,
-        start,
-        start_step,
-        rows,
-        columns,
-        inner,
-        outer,
-        a_outer,
-        b_outer,
-    ):
-        def emit(context, builder, signature, arguments):
-            _emit_panels(Registers(builder), _Product(*arguments), transposed)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 14), emit
-
-    return intrinsic(emit_product)
+    @classmethod
+    def unpack(cls, builder: Any, arguments: Any, *, transposed: bool) -> "_Product":
+        (a, a_step), *others = (cgutils.unpack_tuple(builder, values) for values in arguments)
+        steps = (long(FLOAT_BYTES), a_step) if transposed else (a_step, long(FLOAT_BYTES))
+        return cls(a, *steps, *(value for values in others for value in values))
 
 
-_emit, _emit_transposed = _emitter(False), _emitter(True)
-
-
-@entry
-def multiply(
-    a,
-    a_step,
-    b,
-    b_step,
-    c,
-    c_step,
-    start,
-    start_step,
-    rows,
-    columns,
-    inner,
-    outer,
-    a_outer,
-    b_outer,
-):
-    """``c = start + sum of a b`` for matrices of float32, by the addresses of their first numbers.
-
-    Every step is the bytes from one row to the next; in a row, numbers follow each other. The sum
-    runs over the rows of b, which go with the columns of a, `inner` of them; and that again `outer`
-    times, every time `a_outer` and `b_outer` bytes further. The start is c itself, to add to it, or
-    has a step of 0, for a bias, or is the address 0, for none.
-    """
-    _emit(
-        a, a_step, b, b_step, c, c_step, start, start_step,
-        rows, columns, inner, outer, a_outer, b_outer,
-    )  # fmt: skip
-
-
-@entry
-def multiply_transposed(
-    a,
-    a_step,
-    b,
-    b_step,
-    c,
-    c_step,
-    start,
-    start_step,
-    rows,
-    columns,
-    inner,
-    outer,
-    a_outer,
-    b_outer,
-):
-    """The same where the rows of b go with the rows of a: ``c = start + sum of a' b``."""
-    _emit_transposed(
-        a, a_step, b, b_step, c, c_step, start, start_step,
-        rows, columns, inner, outer, a_outer, b_outer,
-    )  # fmt: skip
-
-
-def _emit_panels(write: Registers, product: _Product, transposed: bool) -> None:
+def _write_panels(write: Registers, product: _Product) -> None:
     """Panels of columns, as wide as they fit; in each, tiles of rows."""
 
     def panel(column, width, mask=None):
@@ -130,7 +86,7 @@ def _emit_panels(write: Registers, product: _Product, transposed: bool) -> None:
         for rows in TILES[width]:
 
             def tile(row, rows=rows):
-                _emit_tile(write, product, transposed, row, column, (rows, width), mask)
+                _write_tile(write, product, row, column, (rows, width), mask)
 
             row = write.for_each(rows, row, product.rows, tile)
 
@@ -141,17 +97,15 @@ def _emit_panels(write: Registers, product: _Product, transposed: bool) -> None:
             panel(column, width)
 
         column = write.for_each(width * LANES, column, product.columns, whole)
-    left = write.builder.sub(product.columns, column)
-    with write.builder.if_then(write.builder.icmp_signed(">", left, long(0))):
-        panel(column, 1, write.first_lanes(left))
+    write.if_any_left(column, product.columns, lambda mask: panel(column, 1, mask))
 
 
-def _emit_tile(write, product, transposed, row, column, shape, mask) -> None:
+def _write_tile(write, product, row, column, shape, mask) -> None:
     builder, (rows, width) = write.builder, shape
     sums = [[write.variable() for _ in range(width)] for _ in range(rows)]
 
     def places(base, step):
-        """A variable of the tile, and where in a matrix it belongs."""
+        """The variables of the tile, and where in a matrix they belong."""
         base = write.floats(write.at(base, step, row), column)
         for i, line in enumerate(sums):
             for j, total in enumerate(line):
@@ -160,16 +114,14 @@ def _emit_tile(write, product, transposed, row, column, shape, mask) -> None:
     with builder.if_then(builder.icmp_signed("!=", product.start, long(0))):
         for total, address in places(product.start, product.start_step):
             builder.store(write.load(address, mask), total)
-    steps = (product.a_step, long(FLOAT_BYTES))
-    down, along = reversed(steps) if transposed else steps
-    a, b = write.at(product.a, down, row), write.floats(product.b, column)
+    a, b = write.at(product.a, product.a_down, row), write.floats(product.b, column)
     with write.repeat(product.outer) as outer:
         a, b = write.at(a, product.a_outer, outer), write.at(b, product.b_outer, outer)
         with write.repeat(product.inner) as inner:
-            a, b = write.at(a, along, inner), write.at(b, product.b_step, inner)
+            a, b = write.at(a, product.a_along, inner), write.at(b, product.b_step, inner)
             right = [write.load(write.floats(b, long(j * LANES)), mask) for j in range(width)]
             for i, line in enumerate(sums):
-                left = write.broadcast(write.at(a, down, long(i)))
+                left = write.broadcast(write.at(a, product.a_down, long(i)))
                 for total, factor in zip(line, right, strict=True):
                     write.add_product(total, left, factor)
     for total, address in places(product.c, product.c_step):

@@ -14,9 +14,10 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from jaxlossy.jit import callback, inlined
+from jaxlossy.jit import callback, emitted, inlined
+
+_array: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 
 #: Of the interface that this was written for; XLA accepts older ones.
 _MAJOR, _MINOR = 0, 3
@@ -29,46 +30,32 @@ _KIND, _METADATA, _VERSION = 8, 24, 24
 _ASKS_METADATA = 1
 
 
-@intrinsic
-def _read(typing_context, address):
-    def emit(context, builder, signature, arguments):
-        return builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), emit
+@emitted(types.int64, types.int64)
+def _read(builder, address):
+    return builder.load(builder.inttoptr(address, ir.IntType(64).as_pointer()))
 
 
-@intrinsic
-def _write(typing_context, address, value):
-    def emit(context, builder, signature, arguments):
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        builder.store(arguments[1], pointer)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
+@emitted(types.void, types.int64, types.int64)
+def _write(builder, address, value):
+    builder.store(value, builder.inttoptr(address, ir.IntType(64).as_pointer()))
 
 
-@intrinsic
-def copy(typing_context, target, source, num_bytes):
+@emitted(types.CPointer(types.float32), types.int64)
+def _pointer(builder, address):
+    return builder.inttoptr(address, ir.FloatType().as_pointer())
+
+
+@emitted(types.void, *[types.int64] * 3)
+def copy(builder, target, source, num_bytes):
     """Copies bytes from one address to another."""
-
-    def emit(context, builder, signature, arguments):
-        pointers = [builder.inttoptr(a, ir.IntType(8).as_pointer()) for a in arguments[:2]]
-        cgutils.raw_memcpy(builder, *pointers, arguments[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), emit
+    pointers = [builder.inttoptr(place, ir.IntType(8).as_pointer()) for place in (target, source)]
+    cgutils.raw_memcpy(builder, *pointers, count=num_bytes, itemsize=1)
 
 
-@intrinsic
-def clear(typing_context, target, num_bytes):
+@emitted(types.void, *[types.int64] * 2)
+def clear(builder, target, num_bytes):
     """Writes zeros."""
-
-    def emit(context, builder, signature, arguments):
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        cgutils.memset(builder, pointer, arguments[1], 0)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), emit
+    cgutils.memset(builder, builder.inttoptr(target, ir.IntType(8).as_pointer()), num_bytes, 0)
 
 
 @inlined
@@ -89,18 +76,10 @@ def data(buffer):
     return _read(buffer + _DATA)
 
 
-@intrinsic
-def _pointer(typing_context, address):
-    def emit(context, builder, signature, arguments):
-        return builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
-
-    return types.CPointer(types.float32)(types.int64), emit
-
-
-@numba.njit(inline="always")
+@numba.njit(inline="always")  # numba lets no compiled function return an array of C's
 def floats(buffer, count):
     """Its numbers as an array, for what is not worth vector registers."""
-    return numba.carray(_pointer(data(buffer)), count)
+    return _array(_pointer(data(buffer)), count)
 
 
 @inlined
