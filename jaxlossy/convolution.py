@@ -17,7 +17,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jaxlossy.devices import platform_dependent
-from jaxlossy.kernels import convolutions, xla
+from jaxlossy.kernels import convolutions
+from jaxlossy.kernels.calls import call, if_float32, like
 
 Signal = Float[Array, "batch ... channels"]
 Kernel = Float[Array, "*taps channels features"]
@@ -82,7 +83,7 @@ conv.defvjp(_forward, _backward)
 def _choose(kernels, product, stride, x, *arguments):
     """The kernels for CPUs know up to two spatial axes."""
     product = functools.partial(product, stride)
-    on_cpu = xla.if_float32(functools.partial(kernels, stride), product)
+    on_cpu = if_float32(functools.partial(kernels, stride), product)
     return platform_dependent(
         x, *arguments, cpu=on_cpu if x.ndim <= 4 else product, default=product
     )
@@ -113,8 +114,8 @@ def _window_by_window_gradient(stride, x, kernel, gradient):
     turned = jnp.flip(kernel, range(kernel.ndim - 2)).swapaxes(-1, -2)
     of_x = _convolve(gradient, turned, x.shape[1:-1], spread=stride)
     shape, (x, gradient), kernel = kernel.shape, map(_as_images, (x, gradient)), _as_taps(kernel)
-    shapes = xla.like(kernel, *kernel.shape), _room(x, kernel, gradient.shape[1:-1], stride, 1)
-    of_kernel, _ = xla.call(convolutions.convolve_gradient, shapes, x, gradient, stride=stride)
+    shapes = like(kernel, *kernel.shape), _room(x, kernel, gradient.shape[1:-1], stride, 1)
+    of_kernel, _ = call(convolutions.convolve_gradient, shapes, x, gradient, stride=stride)
     return of_x, of_kernel.reshape(shape)
 
 
@@ -124,10 +125,10 @@ def _convolve(x, kernel, size: Sequence[int], *, stride: int = 1, spread: int = 
     x, kernel = _as_images(x), _as_taps(kernel)
     size = (1, *size) if len(size) == 1 else size
     shapes = (
-        xla.like(x, x.shape[0], *size, kernel.shape[-1]),
+        like(x, x.shape[0], *size, kernel.shape[-1]),
         _room(x, kernel, size, stride, spread),
     )
-    y, _ = xla.call(convolutions.convolve, shapes, x, kernel, spread=spread, stride=stride)
+    y, _ = call(convolutions.convolve, shapes, x, kernel, spread=spread, stride=stride)
     return y.reshape(shape)
 
 
@@ -145,4 +146,4 @@ def _room(x, kernel, size, stride, spread):
     taps = kernel.shape[:2]
     seen = [(count - 1) * stride + tap for count, tap in zip(size, taps, strict=True)]
     filled = [(n - 1) * spread + 1 + tap // 2 for n, tap in zip(x.shape[1:3], taps, strict=True)]
-    return xla.like(x, *map(max, seen, filled), x.shape[-1])
+    return like(x, *map(max, seen, filled), x.shape[-1])

@@ -9,7 +9,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jaxlossy.devices import platform_dependent
-from jaxlossy.kernels import products, xla
+from jaxlossy.kernels import products
+from jaxlossy.kernels.calls import call, if_float32, like
 
 Matrix = Float[Array, "rows columns"]
 
@@ -43,10 +44,10 @@ def dense(x: Matrix, kernel: Matrix, bias: Float[Array, " columns"]) -> Matrix:
         return x @ kernel + bias[None]
 
     def on_cpu(x, kernel, bias):
-        shape = xla.like(x, len(x), len(bias))
-        return xla.call(products.dense, shape, x, kernel, bias)
+        shape = like(x, len(x), len(bias))
+        return call(products.dense, shape, x, kernel, bias)
 
-    return platform_dependent(x, kernel, bias, cpu=xla.if_float32(on_cpu, in_xla), default=in_xla)
+    return platform_dependent(x, kernel, bias, cpu=if_float32(on_cpu, in_xla), default=in_xla)
 
 
 def _forward(x, kernel, bias):
@@ -56,12 +57,12 @@ def _forward(x, kernel, bias):
 def _backward(saved, gradient):
     # Apart, as the first layer needs no gradient of its input.
     of_x = platform_dependent(
-        gradient, saved[1].T, cpu=xla.if_float32(_product, jnp.matmul), default=jnp.matmul
+        gradient, saved[1].T, cpu=if_float32(_product, jnp.matmul), default=jnp.matmul
     )
     of_kernel, of_bias = platform_dependent(
         saved[0],
         gradient,
-        cpu=xla.if_float32(_gradient, _gradient_in_xla),
+        cpu=if_float32(_gradient, _gradient_in_xla),
         default=_gradient_in_xla,
     )
     return of_x, of_kernel, of_bias
@@ -71,12 +72,12 @@ dense.defvjp(_forward, _backward)
 
 
 def _product(x, kernel):
-    return xla.call(products.product, xla.like(x, len(x), kernel.shape[1]), x, kernel)
+    return call(products.product, like(x, len(x), kernel.shape[1]), x, kernel)
 
 
 def _gradient(x, y):
-    shapes = xla.like(x, x.shape[1], y.shape[1]), xla.like(x, y.shape[1])
-    return xla.call(products.dense_gradient, shapes, x, y)
+    shapes = like(x, x.shape[1], y.shape[1]), like(x, y.shape[1])
+    return call(products.dense_gradient, shapes, x, y)
 
 
 def _gradient_in_xla(x, y):

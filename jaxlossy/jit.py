@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import binding
 from numba.core import config, types
 from numba.extending import intrinsic
 
@@ -57,15 +58,37 @@ def entry(function: Callable[..., Any]) -> Any:
     return _kept(lambda **cache: numba.njit(**cache, **_OPTIONS)(function))
 
 
+def apart(*arguments: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compiles a function by itself, for others to call by name; it returns nothing.
+
+    numba would optimise its code anew in every function that calls it. What takes long to compile
+    is therefore kept apart, until ``callback`` needs it.
+    """
+    signature = types.void(*arguments)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        name = f"jaxlossy_{function.__name__.strip('_')}"
+        _apart[name] = signature, function
+        return types.ExternalFunction(name, signature)
+
+    return decorate
+
+
 def callback(function: Callable[[int], int]) -> int:
-    """Compiles a function of an address that C calls, likewise; its own address."""
-    options = {**_OPTIONS, "_nrt": True}  # for arrays over memory that is C's
-    compiled = _kept(lambda **cache: numba.cfunc("int64(int64)", **cache, **options)(function))
-    _callbacks.append(compiled)
+    """Compiles a function of an address that C calls, and keeps it; its own address."""
+    for name, (signature, part) in _apart.items():
+        binding.add_symbol(name, _compile_for_c(signature, part))
+    return _compile_for_c(types.int64(types.int64), function)
+
+
+def _compile_for_c(signature: Any, function: Callable[..., Any]) -> int:
+    compiled = _kept(lambda **cache: numba.cfunc(signature, **cache, **_OPTIONS)(function))
+    _compiled.append(compiled)
     return compiled.address
 
 
-_callbacks: list[Any] = []  # what C may call has to stay
+_apart: dict[str, tuple[Any, Callable[..., Any]]] = {}
+_compiled: list[Any] = []  # what C may call has to stay
 
 
 def _kept(compile_function: Callable[..., Any]) -> Any:

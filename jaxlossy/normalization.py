@@ -15,7 +15,8 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from jaxlossy.devices import platform_dependent
-from jaxlossy.kernels import groups, xla
+from jaxlossy.kernels import groups
+from jaxlossy.kernels.calls import call, if_float32, like
 
 #: Of what running statistics were, the share kept at a step; PyTorch's default.
 MOMENTUM = 0.9
@@ -64,14 +65,14 @@ def group_norm(
 def _forward(x, scale, bias, num_groups):
     def on_cpu(x, scale, bias):
         flat = x.reshape(x.shape[0], -1, x.shape[-1])
-        statistic = xla.like(x, x.shape[0], num_groups)
-        shapes = (xla.like(x, *flat.shape), statistic, statistic, xla.like(x, 3, x.shape[-1]))
-        y, mean, inverse, _ = xla.call(groups.normalize, shapes, flat, scale, bias)
+        statistic = like(x, x.shape[0], num_groups)
+        shapes = (like(x, *flat.shape), statistic, statistic, like(x, 3, x.shape[-1]))
+        y, mean, inverse, _ = call(groups.normalize, shapes, flat, scale, bias)
         return y.reshape(x.shape), mean, inverse
 
     in_xla = functools.partial(_in_xla, num_groups)
     y, *statistics = platform_dependent(
-        x, scale, bias, cpu=xla.if_float32(on_cpu, in_xla), default=in_xla
+        x, scale, bias, cpu=if_float32(on_cpu, in_xla), default=in_xla
     )
     return y, (x, scale, bias, *statistics)
 
@@ -79,19 +80,17 @@ def _forward(x, scale, bias, num_groups):
 def _backward(num_groups, saved, gradient):
     def on_cpu(x, scale, bias, mean, inverse, gradient):
         flat, channels = x.reshape(x.shape[0], -1, x.shape[-1]), x.shape[-1]
-        per_channel = xla.like(x, channels)
-        shapes = (xla.like(x, *flat.shape), per_channel, per_channel, xla.like(x, 3, channels))
-        gradient = gradient.reshape(flat.shape)
-        of_x, of_scale, of_bias, _ = xla.call(
-            groups.normalize_gradient, shapes, flat, gradient, scale, mean, inverse
-        )
+        per_channel = like(x, channels)
+        shapes = (like(x, *flat.shape), per_channel, per_channel, like(x, 3, channels))
+        arguments = flat, gradient.reshape(flat.shape), scale, mean, inverse
+        of_x, of_scale, of_bias, _ = call(groups.normalize_gradient, shapes, *arguments)
         return of_x.reshape(x.shape), of_scale, of_bias
 
     def in_xla(x, scale, bias, mean, inverse, gradient):
         normalized = functools.partial(_in_xla, num_groups)
         return jax.vjp(lambda *args: normalized(*args)[0], x, scale, bias)[1](gradient)
 
-    return platform_dependent(*saved, gradient, cpu=xla.if_float32(on_cpu, in_xla), default=in_xla)
+    return platform_dependent(*saved, gradient, cpu=if_float32(on_cpu, in_xla), default=in_xla)
 
 
 group_norm.defvjp(_forward, _backward)

@@ -14,7 +14,7 @@ from jaxlossy import dense as dense_lib
 from jaxlossy import normalization
 from jaxlossy.convolution import Conv, conv
 from jaxlossy.dense import Dense, dense
-from jaxlossy.kernels import xla
+from jaxlossy.kernels import calls
 from jaxlossy.normalization import GroupNorm
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -105,7 +105,7 @@ def test_numbers_of_half_the_size_are_left_to_xla(monkeypatch, module, shape):
     x = draw(*shape)
     params = module.init(jax.random.key(0), x)
     exact = module.apply(params, x)
-    monkeypatch.setattr(xla, "call", refuse)
+    monkeypatch.setattr(calls.jax.ffi, "ffi_call", refuse)
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (params, x))
     result, pull = jax.vjp(module.apply, *half)
     assert result.dtype == jnp.bfloat16
@@ -113,30 +113,26 @@ def test_numbers_of_half_the_size_are_left_to_xla(monkeypatch, module, shape):
     assert {leaf.dtype for leaf in jax.tree.leaves(pull(result))} == {jnp.dtype(jnp.bfloat16)}
 
 
-PRODUCTS = """
+OTHER = """
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxlossy.kernels import columns, registers, tiles
-
-def address(array):
-    return array.ctypes.data
+from jaxlossy.dense import dense
+from jaxlossy.kernels.registers import LANES
+from jaxlossy.normalization import group_norm
 
 rng = np.random.default_rng(0)
-for m, n, k in ((1, 1, 1), (6, 7, 3), (33, 70, 5), (17, 129, 2)):
-    a, b = (rng.normal(size=shape).astype(np.float32) for shape in ((m, k), (k, n)))
-    turned, c = np.ascontiguousarray(a.T), np.full((m, n), np.nan, np.float32)
-    right, result, size = (address(b), 4 * n), (address(c), 4 * n), (m, n, k)
-    tiles.multiply((address(a), 4 * k), right, result, (0, 0), size, (1, 0, 0))
-    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
-    tiles.multiply_transposed((address(turned), 4 * m), right, result, result, size, (1, 0, 0))
-    np.testing.assert_allclose(c, 2 * a @ b, rtol=1e-5, atol=1e-5)
-    x, y = c, rng.normal(size=(m, n)).astype(np.float32)
-    sums, z = np.full((2, n), np.nan, np.float32), np.full((m, n), np.nan, np.float32)
-    columns.sums(address(x), address(y), m, n, address(sums), address(sums[1:]))
-    np.testing.assert_allclose(sums, [y.sum(0), (x * y).sum(0)], rtol=1e-4, atol=1e-4)
-    factors = rng.normal(size=(3, n)).astype(np.float32)
-    columns.combine(address(x), address(y), *map(address, factors), address(z), m, n)
-    np.testing.assert_allclose(z, factors[0] * x + factors[1] * y + factors[2], 1e-4, 1e-4)
-print(registers.LANES)
+for m, k, n in ((1, 1, 1), (6, 3, 7), (33, 5, 70), (17, 2, 129)):
+    x, w, b, g = (
+        rng.normal(size=shape).astype(np.float32) for shape in ((m, k), (k, n), (n,), (m, n))
+    )
+    y, pull = jax.vjp(dense, *map(jnp.asarray, (x, w, b)))
+    for found, expected in zip((y, *pull(g)), (x @ w + b, g @ w.T, x.T @ g, g.sum(0))):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    y = group_norm(jnp.asarray(g[None]), jnp.ones(n), jnp.asarray(b), 1)[0]
+    expected = (g - g.mean()) / np.sqrt(g.var() + 1e-6) + b
+    np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+print(LANES)
 """
 
 
@@ -145,13 +141,13 @@ print(registers.LANES)
     [(None, None, None), ("haswell", "+avx,+avx2,+fma", 8), ("nehalem", "+sse2", 4)],
 )
 def test_processors_with_other_registers(tmp_path, name, features, lanes):
-    """Products at the edges of tiles, also added to what is there, and sums over columns."""
+    """All sizes of tiles, and their edges."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         pytest.skip("names of x86 processors")
     other = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": features} if name else {}
     environment = {**os.environ, **other, "NUMBA_CACHE_DIR": str(tmp_path)}
     found = subprocess.run(
-        [sys.executable, "-c", PRODUCTS], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", OTHER], env=environment, capture_output=True, text=True
     )
     assert found.returncode == 0, found.stderr
     assert lanes is None or int(found.stdout) == lanes

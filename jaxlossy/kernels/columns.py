@@ -4,20 +4,20 @@ from typing import Any
 
 from numba import types
 
-from jaxlossy.jit import emitted, entry
+from jaxlossy.jit import apart, emitted
 from jaxlossy.kernels.registers import FLOAT_BYTES, LANES, Registers, long
 
 #: Rows whose sums run side by side, so that an addition need not wait for the one before.
 AT_ONCE = 4
 
 
-@entry
+@apart(*[types.int64] * 6)
 def sums(x, y, rows, columns, of_y, of_product):
     """Of matrices x and y, the sums over rows of y and of x y, into rows of as many columns."""
     _sums(x, y, rows, columns, of_y, of_product)
 
 
-@entry
+@apart(*[types.int64] * 8)
 def combine(x, y, of_x, of_y, start, z, rows, columns):
     """``z = of_x x + of_y y + start`` of matrices, with factors that are the same in all rows."""
     _combine(x, y, of_x, of_y, start, z, rows, columns)

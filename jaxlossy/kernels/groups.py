@@ -8,6 +8,7 @@ import numpy as np
 from jaxlossy.kernels import xla
 from jaxlossy.kernels.columns import combine, sums
 from jaxlossy.kernels.registers import FLOAT_BYTES
+from jaxlossy.kernels.xla import get, put
 
 EPSILON = np.float32(1e-6)
 
@@ -19,43 +20,37 @@ def normalize(frame):
     """
     if xla.asks_metadata(frame):
         return 0
-    x, y, room = xla.argument(frame, 0), xla.result(frame, 0), xla.result(frame, 3)
+    x = xla.argument(frame, 0)
     images, pixels, channels = xla.size(x, -3), xla.size(x, -2), xla.size(x, -1)
-    groups, replicas = xla.size(xla.result(frame, 1), -1), xla.batch(x, 3)
-    scales = xla.floats(xla.argument(frame, 1), replicas * channels)
-    biases = xla.floats(xla.argument(frame, 2), replicas * channels)
-    means = xla.floats(xla.result(frame, 1), replicas * images * groups)
-    inverses = xla.floats(xla.result(frame, 2), replicas * images * groups)
-    first, row, width = xla.data(room), FLOAT_BYTES * channels, channels // groups
-    work, count = xla.floats(room, 3 * channels), np.float32(pixels * width)
-    for image in range(replicas * images):
-        here, scale = image * pixels * row, image // images * channels
+    groups, row = xla.size(xla.result(frame, 1), -1), FLOAT_BYTES * channels
+    width, count = channels // groups, np.float32(pixels * (channels // groups))
+    means, inverses = xla.data(xla.result(frame, 1)), xla.data(xla.result(frame, 2))
+    first = xla.data(xla.result(frame, 3))
+    second, third = first + row, first + 2 * row
+    for image in range(xla.batch(x, 2)):
+        here = image * pixels * row
         source = xla.data(x) + here
-        sums(source, source, pixels, channels, first, first + row)
+        scale = xla.data(xla.argument(frame, 1)) + image // images * row
+        bias = xla.data(xla.argument(frame, 2)) + image // images * row
+        sums(source, source, pixels, channels, first, second)
         for group in range(groups):
+            channels_here = range(group * width, (group + 1) * width)
             total = square = np.float32(0)
-            for c in range(group * width, (group + 1) * width):
-                total += work[c]
-                square += work[channels + c]
+            for c in channels_here:
+                total += get(first, c)
+                square += get(second, c)
             mean = total / count
             variance = max(square / count - mean * mean, np.float32(0))
             inverse = np.float32(1) / np.sqrt(variance + EPSILON)
-            means[image * groups + group] = mean
-            inverses[image * groups + group] = inverse
-            for c in range(group * width, (group + 1) * width):
-                work[c] = scales[scale + c] * inverse
-                work[channels + c] = 0
-                work[2 * channels + c] = biases[scale + c] - mean * work[c]
-        combine(
-            source,
-            source,
-            first,
-            first + row,
-            first + 2 * row,
-            xla.data(y) + here,
-            pixels,
-            channels,
-        )
+            put(means, image * groups + group, mean)
+            put(inverses, image * groups + group, inverse)
+            for c in channels_here:
+                slope = get(scale, c) * inverse
+                put(first, c, slope)
+                put(second, c, np.float32(0))
+                put(third, c, get(bias, c) - mean * slope)
+        result = xla.data(xla.result(frame, 0)) + here
+        combine(source, source, first, second, third, result, pixels, channels)
     return 0
 
 
@@ -66,49 +61,38 @@ def normalize_gradient(frame):
     """
     if xla.asks_metadata(frame):
         return 0
-    x, y, z, room = (
-        xla.argument(frame, 0),
-        xla.argument(frame, 1),
-        xla.result(frame, 0),
-        xla.result(frame, 3),
-    )
+    x = xla.argument(frame, 0)
     images, pixels, channels = xla.size(x, -3), xla.size(x, -2), xla.size(x, -1)
-    groups, replicas = xla.size(xla.argument(frame, 3), -1), xla.batch(x, 3)
-    scales = xla.floats(xla.argument(frame, 2), replicas * channels)
-    means = xla.floats(xla.argument(frame, 3), replicas * images * groups)
-    inverses = xla.floats(xla.argument(frame, 4), replicas * images * groups)
-    of_scale = xla.floats(xla.result(frame, 1), replicas * channels)
-    of_bias = xla.floats(xla.result(frame, 2), replicas * channels)
-    first, row, width = xla.data(room), FLOAT_BYTES * channels, channels // groups
-    work, count = xla.floats(room, 3 * channels), np.float32(pixels * width)
-    of_scale[:] = 0
-    of_bias[:] = 0
-    for image in range(replicas * images):
-        here, scale = image * pixels * row, image // images * channels
-        source, gradient = xla.data(x) + here, xla.data(y) + here
-        sums(source, gradient, pixels, channels, first, first + row)
+    groups, row = xla.size(xla.argument(frame, 3), -1), FLOAT_BYTES * channels
+    width, count = channels // groups, np.float32(pixels * (channels // groups))
+    means, inverses = xla.data(xla.argument(frame, 3)), xla.data(xla.argument(frame, 4))
+    first = xla.data(xla.result(frame, 3))
+    second, third = first + row, first + 2 * row
+    xla.clear(xla.data(xla.result(frame, 1)), xla.batch(x, 3) * row)
+    xla.clear(xla.data(xla.result(frame, 2)), xla.batch(x, 3) * row)
+    for image in range(xla.batch(x, 2)):
+        here, replica = image * pixels * row, image // images * row
+        source, gradient = xla.data(x) + here, xla.data(xla.argument(frame, 1)) + here
+        scale = xla.data(xla.argument(frame, 2)) + replica
+        of_scale = xla.data(xla.result(frame, 1)) + replica
+        of_bias = xla.data(xla.result(frame, 2)) + replica
+        sums(source, gradient, pixels, channels, first, second)
         for group in range(groups):
-            mean, inverse = means[image * groups + group], inverses[image * groups + group]
+            channels_here = range(group * width, (group + 1) * width)
+            mean = get(means, image * groups + group)
+            inverse = get(inverses, image * groups + group)
             total = product = np.float32(0)
-            for c in range(group * width, (group + 1) * width):
-                of_normal = inverse * (work[channels + c] - mean * work[c])
-                of_scale[scale + c] += of_normal
-                of_bias[scale + c] += work[c]
-                total += scales[scale + c] * work[c]
-                product += scales[scale + c] * of_normal
+            for c in channels_here:
+                of_normal = inverse * (get(second, c) - mean * get(first, c))
+                put(of_scale, c, get(of_scale, c) + of_normal)
+                put(of_bias, c, get(of_bias, c) + get(first, c))
+                total += get(scale, c) * get(first, c)
+                product += get(scale, c) * of_normal
             slope = -inverse * inverse * product / count
-            for c in range(group * width, (group + 1) * width):
-                work[c] = slope
-                work[channels + c] = inverse * scales[scale + c]
-                work[2 * channels + c] = -inverse * total / count - slope * mean
-        combine(
-            source,
-            gradient,
-            first,
-            first + row,
-            first + 2 * row,
-            xla.data(z) + here,
-            pixels,
-            channels,
-        )
+            for c in channels_here:
+                put(first, c, slope)
+                put(second, c, inverse * get(scale, c))
+                put(third, c, -inverse * total / count - slope * mean)
+        result = xla.data(xla.result(frame, 0)) + here
+        combine(source, gradient, first, second, third, result, pixels, channels)
     return 0

@@ -7,9 +7,8 @@ Here the numbers of a tile stay in vector registers while the sum over the inner
 from typing import Any, NamedTuple
 
 from numba import types
-from numba.core import cgutils
 
-from jaxlossy.jit import emitted, entry
+from jaxlossy.jit import apart, emitted, inlined
 from jaxlossy.kernels.registers import FLOAT_BYTES, LANES, REGISTERS, Registers, long
 
 #: Tiles: registers wide, to rows. With a row of the right factor and a number of the left they fill
@@ -18,10 +17,10 @@ TILES = {2: (4, 2, 1), 1: (8, 4, 2, 1)}
 if REGISTERS == 32:
     TILES = {4: (4, 2, 1), 2: (8, 4, 2, 1), 1: (16, 8, 4, 2, 1)}
 
-_PAIR, _TRIPLE = types.UniTuple(types.int64, 2), types.UniTuple(types.int64, 3)
+_ARGUMENTS = [types.int64] * 14
 
 
-@entry
+@inlined
 def multiply(a, b, c, start, shape, outer):
     """``c = start + sum of a b`` for matrices of float32.
 
@@ -33,23 +32,36 @@ def multiply(a, b, c, start, shape, outer):
       shape: rows and columns of c, and the inner axis of the sum, which a has columns for.
       outer: how often that again, and how many bytes further in a and in b every time.
     """
-    _product(a, b, c, start, shape, outer)
+    _multiply(*(a + b + c + start + shape + outer))
 
 
-@entry
+@inlined
 def multiply_transposed(a, b, c, start, shape, outer):
     """The same for ``c = start + sum of a' b``: a has rows for the inner axis."""
-    _product_of_transposed(a, b, c, start, shape, outer)
+    _multiply_transposed(*(a + b + c + start + shape + outer))
 
 
-@emitted(types.void, *[_PAIR] * 4, *[_TRIPLE] * 2)
-def _product(builder, *arguments):
-    _write_panels(Registers(builder), _Product.unpack(builder, arguments, transposed=False))
+@emitted(types.void, *_ARGUMENTS)
+def _product(builder, a, a_step, *others):
+    _write_panels(Registers(builder), _Product(a, a_step, long(FLOAT_BYTES), *others))
 
 
-@emitted(types.void, *[_PAIR] * 4, *[_TRIPLE] * 2)
-def _product_of_transposed(builder, *arguments):
-    _write_panels(Registers(builder), _Product.unpack(builder, arguments, transposed=True))
+@emitted(types.void, *_ARGUMENTS)
+def _transposed(builder, a, a_step, *others):
+    _write_panels(Registers(builder), _Product(a, long(FLOAT_BYTES), a_step, *others))
+
+
+# numba asks for every argument by name.
+@apart(*_ARGUMENTS)
+def _multiply(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer):
+    _product(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer)
+
+
+@apart(*_ARGUMENTS)
+def _multiply_transposed(
+    a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer
+):
+    _transposed(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer)
 
 
 class _Product(NamedTuple):
@@ -70,12 +82,6 @@ class _Product(NamedTuple):
     outer: Any
     a_outer: Any
     b_outer: Any
-
-    @classmethod
-    def unpack(cls, builder: Any, arguments: Any, *, transposed: bool) -> "_Product":
-        (a, a_step), *others = (cgutils.unpack_tuple(builder, values) for values in arguments)
-        steps = (long(FLOAT_BYTES), a_step) if transposed else (a_step, long(FLOAT_BYTES))
-        return cls(a, *steps, *(value for values in others for value in values))
 
 
 def _write_panels(write: Registers, product: _Product) -> None:
