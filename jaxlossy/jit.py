@@ -76,7 +76,8 @@ def apart(*arguments: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def callback(function: Callable[[int], int]) -> int:
     """Compiles a function of an address that C calls, and keeps it; its own address."""
-    for name, (signature, part) in _apart.items():
+    while _apart:
+        name, (signature, part) = _apart.popitem()
         binding.add_symbol(name, _compile_for_c(signature, part))
     return _compile_for_c(types.int64(types.int64), function)
 
