@@ -98,12 +98,21 @@ def most_at_once(jaxpr: Any) -> int:
     alive, most = {}, 0
     for place, eqn in enumerate(jaxpr.eqns):
         sizes = {variable: num_bytes(variable.aval) for variable in eqn.outvars}
-        called = [p for p in jax.tree.leaves(list(eqn.params.values())) if _is_jaxpr(p)]
+        called = [p for p in jax.tree.leaves(_parameters(eqn)) if _is_jaxpr(p)]
         inside = max(map(most_at_once, called), default=0)
         most = max(most, sum(alive.values()) + max(inside, sum(sizes.values())))
         alive |= sizes
         alive = {v: size for v, size in alive.items() if last.get(v, -1) > place}
     return most
+
+
+def _parameters(eqn: Any) -> list[Any]:
+    """Of an operation; where it depends on the platform, its form for the one at hand."""
+    platforms = eqn.params.get("branches_platforms")
+    if not platforms:
+        return list(eqn.params.values())
+    here = [names is None or jax.default_backend() in names for names in platforms]
+    return [eqn.params["branches"][here.index(True)]]
 
 
 def _is_jaxpr(value: Any) -> bool:

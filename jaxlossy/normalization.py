@@ -86,10 +86,7 @@ def _backward(num_groups, saved, gradient):
         of_x, of_scale, of_bias, _ = call(groups.normalize_gradient, shapes, *arguments)
         return of_x.reshape(x.shape), of_scale, of_bias
 
-    def in_xla(x, scale, bias, mean, inverse, gradient):
-        normalized = functools.partial(_in_xla, num_groups)
-        return jax.vjp(lambda *args: normalized(*args)[0], x, scale, bias)[1](gradient)
-
+    in_xla = functools.partial(_gradient_in_xla, num_groups)
     return platform_dependent(*saved, gradient, cpu=if_float32(on_cpu, in_xla), default=in_xla)
 
 
@@ -98,10 +95,29 @@ group_norm.defvjp(_forward, _backward)
 
 def _in_xla(num_groups, x, scale, bias):
     """The result, and the mean and the inverse deviation of every group of every image."""
-    parts = x.astype(jnp.float32).reshape(x.shape[0], -1, num_groups, x.shape[-1] // num_groups)
+    parts = _in_groups(num_groups, x)
     mean = parts.mean(axis=(1, 3))
     variance = jnp.maximum((parts * parts).mean(axis=(1, 3)) - mean * mean, 0)
     inverse = jax.lax.rsqrt(variance + groups.EPSILON)
-    y = (parts - mean[:, None, :, None]) * inverse[:, None, :, None]
-    scale, bias = (a.astype(jnp.float32).reshape(1, 1, *parts.shape[2:]) for a in (scale, bias))
-    return (y * scale + bias).reshape(x.shape).astype(x.dtype), mean, inverse
+    scale, bias = (_in_groups(num_groups, a[None, None])[:, 0] for a in (scale, bias))
+    slope = inverse[:, :, None] * scale
+    y = parts * slope[:, None] + (bias - mean[:, :, None] * slope)[:, None]
+    return y.reshape(x.shape).astype(x.dtype), mean, inverse
+
+
+def _gradient_in_xla(num_groups, x, scale, bias, mean, inverse, gradient):
+    parts, scales = _in_groups(num_groups, x), _in_groups(num_groups, scale[None, None])[:, 0]
+    given, mean, inverse = _in_groups(num_groups, gradient), mean[:, :, None], inverse[:, :, None]
+    of_bias = given.sum(axis=1)
+    of_scale = inverse * ((parts * given).sum(axis=1) - mean * of_bias)
+    count = parts.shape[1] * parts.shape[3]
+    slope = -inverse * inverse * (scales * of_scale).sum(axis=2, keepdims=True) / count
+    start = -inverse * (scales * of_bias).sum(axis=2, keepdims=True) / count - slope * mean
+    of_x = slope[:, None] * parts + (inverse * scales)[:, None] * given + start[:, None]
+    of_scale, of_bias = (a.sum(axis=0).reshape(-1).astype(x.dtype) for a in (of_scale, of_bias))
+    return of_x.reshape(x.shape).astype(x.dtype), of_scale, of_bias
+
+
+def _in_groups(num_groups, x):
+    """(batch, pixels, groups, channels of a group), float32."""
+    return x.astype(jnp.float32).reshape(x.shape[0], -1, num_groups, x.shape[-1] // num_groups)

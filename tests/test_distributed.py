@@ -20,7 +20,7 @@ from apart import run as run_sweep
 from test_sweep import assert_same
 
 import jaxlossy
-from jaxlossy import devices, tuning
+from jaxlossy import dense, devices, tuning
 
 ROOT = Path(__file__).parent.parent
 CACHE = jax.config.jax_compilation_cache_dir
@@ -83,8 +83,9 @@ def faked(tmp_path_factory):
 @pytest.mark.parametrize("rule", ["model_averaging", "gradient_averaging"])
 def test_devices_that_share_workers_exchange_one_model_a_step_and_others_nothing(monkeypatch, rule):
     programs, original = [], devices.compile_over_configs
-    # All workers at once in both, as it is where devices share them.
+    # In both all workers at once, and products in XLA, as it is where devices share them.
     monkeypatch.setattr(tuning, "choose_live", lambda *_: devices.Live(1, 4))
+    monkeypatch.setattr(dense, "platform_dependent", lambda *args, default, **_: default(*args))
 
     def recording(*args, **kwargs):
         programs.append(original(*args, **kwargs))

@@ -40,7 +40,7 @@ def equations(jaxpr):
     """All equations, those inside called functions too."""
     for eqn in jaxpr.eqns:
         yield eqn
-        for inner in eqn.params.values():
+        for inner in jax.tree.leaves(list(eqn.params.values())):  # some have several, as branches
             if hasattr(inner, "eqns"):
                 yield from equations(inner)
 
