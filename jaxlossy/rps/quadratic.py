@@ -140,8 +140,8 @@ class Trajectories(NamedTuple):
 def trajectories(config: Any, problem: Quadratic) -> list[Trajectories]:
     """Trains a sweep on the problem and keeps the mean model of every step.
 
-    Training is ``train.advance``, as in a sweep, and all configs of a group run at once; sweeps report
-    at evaluations only.
+    Training is ``train.advance``, as in a sweep, and all configs of a group run at once; sweeps
+    report at evaluations only.
 
     Args:
       config: as in ``jaxlossy.sweep``.
