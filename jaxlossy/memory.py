@@ -14,6 +14,8 @@ from jaxlossy.problem import Examples, Problem
 
 #: What a gradient takes in fact: XLA copies some arrays into other layouts (see BUILD_NOTES.md).
 COPIES = 1.15
+#: What drawing takes, times what is drawn: random numbers are of four bytes, masks of one.
+DRAWING = 5
 
 
 def num_bytes(tree: Any) -> int:
@@ -34,19 +36,24 @@ def footprint(
     On each of the devices that share its workers, where there are several.
 
     Held are its state, once as it comes in and once as it goes out, and its report. Live are its
-    batches and a few copies of its replicas; and for every live replica the most that a gradient
-    or an evaluation has at once, operation after operation (the compiler merges some of them).
+    batches, a few copies of its replicas, and what is drawn at once; and for every live replica the
+    most that a gradient or an evaluation has at once, operation after operation (the compiler
+    merges some of them).
     """
     state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
     _, report = jax.eval_shape(
         functools.partial(train.segment, problem), config, state, examples, shards
     )
+    count = train.drawn_together(problem, config, config.eval_every)
+    draw = functools.partial(train.draw, problem, config, count=count)
+    _, draws = jax.eval_shape(draw, state, shards)
     gradient, shapes = _gradient(problem, config, examples)
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
     evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk, shapes[1]))
     replica = int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation))
     held = 2 * num_bytes(state) + num_bytes(shards)
     working = config.workers * num_bytes(shapes[2:]) + 4 * num_bytes(state.replicas)
+    working += DRAWING * num_bytes(draws)
     return Footprint(
         held=held // worker_devices + num_bytes(report),
         config=working // worker_devices,

@@ -57,22 +57,27 @@ def compile_group(group: Group, plan: devices_lib.Plan, mesh: Any) -> Program:
     )
 
 
-def compile_steps(group: Group, live: devices_lib.Live, batch: int, mesh: Any) -> Callable:
-    """Compiles training alone, to be timed: ``state = run(count, state, items)``, state donated."""
+def compile_steps(
+    group: Group, live: devices_lib.Live, batch: int, mesh: Any, steps: int
+) -> Callable:
+    """Compiles training alone, to be timed: ``state = run(count, state, items)``, state donated.
+
+    Args:
+      steps: what `count` counts: so many steps, drawn as in a segment of that many.
+    """
     problem = dataclasses.replace(group.problem, live_workers=live.workers)
 
-    def steps(shared, state, item):
+    def train_on(shared, state, item):
         count, examples = shared
         config, shards = item
 
-        def step(_, state):
-            return train.step(problem, config, state, examples, shards)[0]
+        def advance(_, state):
+            return train.advance(problem, config, state, examples, shards, steps)[0]
 
-        with jax.default_matmul_precision(config.matmul_precision):
-            return jax.lax.fori_loop(0, count, step, state), ()
+        return jax.lax.fori_loop(0, count, advance, state), ()
 
     compiled = devices_lib.compile_over_configs(
-        steps, (0, group.examples), *batch_shapes(group, batch), mesh=mesh, live=live.configs
+        train_on, (0, group.examples), *batch_shapes(group, batch), mesh=mesh, live=live.configs
     )
     examples = devices_lib.place(group.examples, mesh, split=False)
     return lambda count, state, items: compiled((count, examples), state, items)[0]

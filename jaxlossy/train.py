@@ -1,8 +1,9 @@
 """One config: state, step, evaluation. The only batching in here is the worker axis.
 
-A step is `local_steps` optimizer steps on every worker, one draw of what the network delivers, and
-the aggregation. A *segment* is `eval_every` steps in one ``lax.scan`` and an evaluation; ``run``
-strings segments together, and is the reference that a sweep of hundreds has to equal.
+A step is `local_steps` optimizer steps on every worker and the aggregation of what the network
+delivers. What chance decides about it, batches and losses, is drawn before, for several steps at
+once. A *segment* is `eval_every` steps and an evaluation; ``run`` strings segments together, and is
+the reference that a sweep of hundreds has to equal.
 """
 
 import dataclasses
@@ -21,6 +22,9 @@ from jaxlossy import channel as channel_lib
 from jaxlossy import packets
 from jaxlossy.config import Config
 from jaxlossy.problem import Examples, Problem
+
+#: Bytes of what is drawn of a config at once: many steps of a small model, in an outer cache.
+AHEAD_BYTES = 64 * 2**10
 
 
 class Purpose(enum.IntEnum):
@@ -58,6 +62,20 @@ class State:
     channel: Any
     aggregation: Any
     statistics: Any
+
+
+class Draws(NamedTuple):
+    """What chance decides about a step.
+
+    Attributes:
+      batches: indices in the training set, of every optimizer step.
+      delivered: which packets arrive.
+      traffic: how many packets cross the network.
+    """
+
+    batches: Int[Array, "local_step worker batch"]
+    delivered: channel_lib.Delivered
+    traffic: channel_lib.Traffic
 
 
 class Report(NamedTuple):
@@ -125,6 +143,45 @@ def draw_delivered(
     return assignment, delivered, state
 
 
+def drawn_together(problem: Problem, config: Config, count: int) -> int:
+    """How many of `count` steps are drawn at once: a divisor of it, within AHEAD_BYTES."""
+    masks = 2 * config.workers * problem.layout.num_packets
+    batches = 4 * config.local_steps * config.workers * config.batch_size
+    most = min(count, max(1, AHEAD_BYTES // (masks + batches)))
+    return max(n for n in range(1, most + 1) if count % n == 0)
+
+
+def draw(
+    problem: Problem,
+    config: Config,
+    state: State,
+    shards: Int[Array, "worker examples"],
+    count: int,
+) -> tuple[State, Draws]:
+    """What chance decides about the next `count` steps, and the state with its channel after them.
+
+    The same as ``draw_batch`` and ``draw_delivered`` draw step by step, in fewer operations.
+
+    Returns:
+      The state and the draws, these with a leading step axis.
+    """
+
+    def deliver(channel_state, step):
+        assignment, delivered, channel_state = draw_delivered(problem, config, channel_state, step)
+        return channel_state, (delivered, channel_lib.traffic(assignment, delivered))
+
+    steps = state.step + jnp.arange(count, dtype=jnp.int32)
+    if jax.tree.leaves(state.channel):
+        channel_state, drawn = jax.lax.scan(deliver, state.channel, steps)
+    else:  # nothing that a step could leave to the next one
+        channel_state, drawn = jax.vmap(deliver, (None, 0), (None, 0))(state.channel, steps)
+    first = state.step * config.local_steps
+    indices = first + jnp.arange(count * config.local_steps, dtype=jnp.int32)
+    batches = jax.vmap(functools.partial(draw_batch, config, shards))(indices)
+    batches = batches.reshape(count, config.local_steps, *batches.shape[1:])
+    return dataclasses.replace(state, channel=channel_state), Draws(batches, *drawn)
+
+
 def _over_replicas(problem: Problem, function: Callable[..., Any], *args: Any) -> Any:
     """Maps a function over the leading axis of its arguments, `live_workers` at a time."""
     replicas = jax.tree.leaves(args)[0].shape[0]
@@ -137,25 +194,25 @@ def _over_replicas(problem: Problem, function: Callable[..., Any], *args: Any) -
 
 
 def step(
-    problem: Problem,
-    config: Config,
-    state: State,
-    examples: Examples,
-    shards: Int[Array, "worker examples"],
-) -> tuple[State, Report]:
-    """One round: local optimizer steps, losses drawn, aggregation."""
+    problem: Problem, config: Config, state: State, examples: Examples, draws: Draws
+) -> tuple[State, Float[Array, ""]]:
+    """One round: local optimizer steps, then aggregation of what is delivered.
+
+    Args:
+      state: its channel belongs to whoever draws, and stays as it is.
+      draws: of this step.
+
+    Returns:
+      The next state, and the workers' mean batch loss.
+    """
     layout, optimizer = problem.layout, problem.optimizer(config)
     rule = problem.aggregation(config)
-    assignment, delivered, channel_state = draw_delivered(
-        problem, config, state.channel, state.step
-    )
 
     def loss_of(params, statistics, x, y):
         outputs, statistics = problem.model.train(params, x, statistics)
         return problem.loss(outputs, y).mean(), statistics
 
-    def gradients(replicas, statistics, index):
-        batch = draw_batch(config, shards, index)
+    def gradients(replicas, statistics, batch):
         x, y = examples.train_x[batch], examples.train_y[batch]
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         (losses, statistics), grads = _over_replicas(
@@ -168,26 +225,46 @@ def step(
         updates, optimizer_state = jax.vmap(optimizer.update)(grads, optimizer_state, params)
         return layout.pack(optax.apply_updates(params, updates)), optimizer_state
 
-    def local_step(carry, index):
+    def local_step(carry, batch):
         replicas, optimizer_state, statistics = carry
-        loss, grads, statistics = gradients(replicas, statistics, index)
+        loss, grads, statistics = gradients(replicas, statistics, batch)
         return (*update(replicas, optimizer_state, grads), statistics), loss
 
-    first = state.step * config.local_steps
     if rule.payload == "model":
         (replicas, optimizer_state, statistics), losses = jax.lax.scan(
-            local_step,
-            (state.replicas, state.optimizer, state.statistics),
-            first + jnp.arange(config.local_steps, dtype=jnp.int32),
+            local_step, (state.replicas, state.optimizer, state.statistics), draws.batches
         )
         loss = losses.mean()
-        replicas, rule_state = rule.apply(state.aggregation, replicas, delivered)
+        replicas, rule_state = rule.apply(state.aggregation, replicas, draws.delivered)
     else:
-        loss, grads, statistics = gradients(state.replicas, state.statistics, first)
-        payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), delivered)
+        loss, grads, statistics = gradients(state.replicas, state.statistics, draws.batches[0])
+        payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), draws.delivered)
         replicas, optimizer_state = update(state.replicas, state.optimizer, layout.unpack(payload))
-    state = State(state.step + 1, replicas, optimizer_state, channel_state, rule_state, statistics)
-    return state, Report(loss, channel_lib.traffic(assignment, delivered))
+    state = State(state.step + 1, replicas, optimizer_state, state.channel, rule_state, statistics)
+    return state, loss
+
+
+def advance(
+    problem: Problem,
+    config: Config,
+    state: State,
+    examples: Examples,
+    shards: Int[Array, "worker examples"],
+    count: int,
+) -> tuple[State, Report]:
+    """`count` steps, a static number; the report has a leading step axis."""
+    together = drawn_together(problem, config, count)
+
+    def steps(state, _):
+        state, draws = draw(problem, config, state, shards, together)
+        state, losses = jax.lax.scan(
+            lambda state, draws: step(problem, config, state, examples, draws), state, draws
+        )
+        return state, Report(losses, draws.traffic)
+
+    with jax.default_matmul_precision(config.matmul_precision):
+        state, report = jax.lax.scan(steps, state, length=count // together)
+    return state, jax.tree.map(lambda leaf: leaf.reshape(count), report)
 
 
 def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, jax.Array]:
@@ -238,12 +315,8 @@ def segment(
     shards: Int[Array, "worker examples"],
 ) -> tuple[State, tuple[Report, dict[str, jax.Array]]]:
     """`eval_every` steps and an evaluation; the report has a leading step axis."""
+    state, report = advance(problem, config, state, examples, shards, config.eval_every)
     with jax.default_matmul_precision(config.matmul_precision):
-        state, report = jax.lax.scan(
-            lambda state, _: step(problem, config, state, examples, shards),
-            state,
-            length=config.eval_every,
-        )
         return state, (report, evaluate(problem, state, examples))
 
 

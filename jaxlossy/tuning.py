@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from jaxlossy import devices as devices_lib
-from jaxlossy import memory, program
+from jaxlossy import memory, program, train
 from jaxlossy.devices import Footprint, Live, Plan
 from jaxlossy.files import replacing
 from jaxlossy.grid import Group
@@ -155,7 +155,9 @@ def _seconds(group: Group, devices: Sequence[Any], live: Live) -> float:
 def _measure(group: Group, devices: Sequence[Any], live: Live) -> float:
     places = [n % len(group.configs) for n in range(len(devices) * live.configs)]
     mesh = devices_lib.config_mesh(devices)
-    run = program.compile_steps(group, live, len(places), mesh)
+    config = group.configs[0]
+    steps = train.drawn_together(group.problem, config, config.eval_every)
+    run = program.compile_steps(group, live, len(places), mesh, steps)
     items = program.place_items(group, places, mesh)
     state = devices_lib.zeros(program.batch_shapes(group, len(places))[0], mesh)
     elapsed, count = 0.0, 0
@@ -164,7 +166,7 @@ def _measure(group: Group, devices: Sequence[Any], live: Live) -> float:
         begin = time.perf_counter()
         state = jax.block_until_ready(run(count, state, items))
         elapsed = time.perf_counter() - begin
-    return elapsed / (count * len(places))
+    return elapsed / (count * steps * len(places))
 
 
 def _key(group: Group, device: Any, options: Sequence[Live]) -> str:

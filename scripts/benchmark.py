@@ -137,8 +137,8 @@ def make_group(work: Work, num_configs: int, *, native: bool = False) -> Group:
         "workers": WORKERS,
         "batch_size": BATCH_SIZE,
         "drop_probability": DROP_PROBABILITY,
-        "steps": 20,
-        "eval_every": 20,
+        "steps": work.steps,
+        "eval_every": work.steps,
         "sweep": {"seed": range(num_configs)},
     }
     model = work.native if native else None
@@ -160,14 +160,14 @@ def run_jaxlossy(work: Work, num_configs: int, *, native: bool = False) -> Timed
     if plan.num_batches > 1:
         raise ValueError(f"{num_configs} configs do not fit at once")
     mesh = devices_lib.config_mesh(devices)
-    run = program.compile_steps(group, plan.live, plan.batch, mesh)
+    run = program.compile_steps(group, plan.live, plan.batch, mesh, work.steps)
     items = program.place_items(group, np.resize(np.arange(num_configs), plan.batch), mesh)
     # Zeros will do: speed does not depend on the values.
     state = devices_lib.zeros(program.batch_shapes(group, plan.batch)[0], mesh)
 
     def advance(steps):
         nonlocal state
-        state = jax.block_until_ready(run(steps, state, items))
+        state = jax.block_until_ready(run(steps // work.steps, state, items))
 
     if _SUITE.value == "quick":  # no time for the sweep's own program, with its evaluation
         return Timed(advance, None, plan.live, None, plan.estimated_bytes)

@@ -79,7 +79,7 @@ def plain_vmap(group: Group, steps: int) -> tuple[Callable[[int], Any], float]:
 
 
 def one_at_a_time(group: Group, steps: int) -> tuple[Callable[[int], Any], float]:
-    """jaxlossy's own step without the config axis: a call per config and segment.
+    """jaxlossy's own steps without the config axis: a call per config and segment.
 
     Args:
       steps: in a segment; ``advance`` takes multiples of it.
@@ -87,12 +87,7 @@ def one_at_a_time(group: Group, steps: int) -> tuple[Callable[[int], Any], float
     problem = group.problem
 
     def segment(config, state, examples, shards):
-        with jax.default_matmul_precision(config.matmul_precision):
-            return jax.lax.scan(
-                lambda state, _: (train.step(problem, config, state, examples, shards)[0], None),
-                state,
-                length=steps,
-            )[0]
+        return train.advance(problem, config, state, examples, shards, steps)[0]
 
     configs, shards, examples = _apart(group)
     init = jax.jit(functools.partial(train.init, problem))

@@ -60,7 +60,7 @@ def test_a_step_is_a_step_of_jaxlossy(program, drop_probability, shape, fields):
     replicas = packed(state.replicas)
     make_step = {"loop": torch_rivals.loop_step, "vmap": torch_rivals.vmap_step}[program]
     torch_step = make_step(model, replicas, 0.5)
-    jax_step = jax.jit(functools.partial(train.step, problem))
+    jax_step = jax.jit(functools.partial(train.advance, problem, count=1))
     for index in range(2):  # the second one from replicas that differ
         batch = train.draw_batch(config, shards, jnp.int32(index))
         _, delivered, _ = train.draw_delivered(problem, config, (), jnp.int32(index))

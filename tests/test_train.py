@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 
 import jax
@@ -11,7 +12,7 @@ from problems import SMALL, loss_on, small, small_data
 from jaxlossy import packets, train
 from jaxlossy import problem as problem_lib
 from jaxlossy.aggregation import gradient_averaging, model_averaging
-from jaxlossy.channel import Channel, Delivered, bernoulli
+from jaxlossy.channel import Channel, Delivered, bernoulli, traffic
 from jaxlossy.config import make_config, stack_configs
 from jaxlossy.errors import ConfigError
 from jaxlossy.problem import as_examples, make_problem
@@ -385,3 +386,60 @@ def test_draws_do_not_depend_on_the_x64_mode():
     usual = draws()
     with jax.enable_x64(True):
         jax.tree.map(np.testing.assert_array_equal, draws(), usual)
+
+
+CHANNELS = [
+    {"channel": "bernoulli", "loss_unit": "packet"},
+    {"channel": "gilbert_elliott", "burst_ratio": 3.0, "placement": "fixed"},
+]
+
+
+@pytest.mark.parametrize("local_steps", [1, 2])
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_draws_of_a_run_of_steps_are_those_of_its_steps(channel, local_steps):
+    problem, config, examples, shards = small(
+        drop_probability=0.4, servers=2, local_steps=local_steps, **channel
+    )
+    shards, first, count = jnp.asarray(shards), 5, 3
+    state = dataclasses.replace(train.init(problem, config, examples), step=jnp.int32(first))
+    after, draws = jax.jit(functools.partial(train.draw, problem, count=count))(
+        config, state, shards
+    )
+    channel_state = state.channel
+    for place in range(count):
+        index = jnp.int32(first + place)
+        assignment, delivered, channel_state = train.draw_delivered(
+            problem, config, channel_state, index
+        )
+        batches = [
+            train.draw_batch(config, shards, index * local_steps + n) for n in range(local_steps)
+        ]
+        expected = train.Draws(jnp.stack(batches), delivered, traffic(assignment, delivered))
+        jax.tree.map(
+            lambda found, one, p=place: np.testing.assert_array_equal(found[p], one),
+            draws,
+            expected,
+        )
+    jax.tree.map(np.testing.assert_array_equal, after.channel, channel_state)
+    assert not np.array_equal(draws.batches[0], draws.batches[1])
+    assert after.step == first  # drawing takes no step
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_training_does_not_depend_on_how_many_steps_are_drawn_together(monkeypatch, channel):
+    def trained(num_bytes, together):
+        monkeypatch.setattr(train, "AHEAD_BYTES", num_bytes)
+        assert train.drawn_together(problem, config, count) == together
+        return jax.jit(functools.partial(train.advance, problem, count=count))(
+            config, state, examples, jnp.asarray(shards)
+        )
+
+    problem, config, examples, shards = small(drop_probability=0.4, servers=2, **channel)
+    state = train.init(problem, config, examples)
+    step = 2 * 4 * problem.layout.num_packets + 4 * 4 * 4  # bytes: two masks, four batches of four
+    for count, num_bytes, together in ((6, 4 * step, 3), (6, 10 * step, 6), (5, 4 * step, 1)):
+        one, many = trained(step - 1, 1), trained(num_bytes, together)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), many, one)
+        jax.tree.map(np.testing.assert_array_equal, many[1].traffic, one[1].traffic)
+        assert many[1].train_loss.shape == (count,)
+        assert many[0].step == count

@@ -140,8 +140,8 @@ class Trajectories(NamedTuple):
 def trajectories(config: Any, problem: Quadratic) -> list[Trajectories]:
     """Trains a sweep on the problem and keeps the mean model of every step.
 
-    Training is ``train.step``, as in a sweep, and all configs of a group run at once; sweeps report
-    at evaluations only.
+    Training is ``train.advance``, as in a sweep, and all configs of a group run at once; sweeps
+    report at evaluations only.
 
     Args:
       config: as in ``jaxlossy.sweep``.
@@ -172,7 +172,7 @@ def _train_group(group: Any) -> Trajectories:
             return group.problem.layout.unpack(mean)[0], distance
 
         def advance(state, _):
-            state, _ = train.step(group.problem, config, state, examples, shards)
+            state, _ = train.advance(group.problem, config, state, examples, shards, 1)
             return state, view(state)
 
         state = train.init(group.problem, config, examples)
