@@ -182,6 +182,12 @@ def draw(
     return dataclasses.replace(state, channel=channel_state), Draws(batches, *drawn)
 
 
+def _take(examples: jax.Array, indices: jax.Array) -> jax.Array:
+    # Of flat rows: XLA's CPU backend is three times faster with them than with images.
+    rows = examples.reshape(len(examples), -1)[indices]
+    return rows.reshape(*indices.shape, *examples.shape[1:])
+
+
 def _over_replicas(problem: Problem, function: Callable[..., Any], *args: Any) -> Any:
     """Maps a function over the leading axis of its arguments, `live_workers` at a time."""
     replicas = jax.tree.leaves(args)[0].shape[0]
@@ -213,7 +219,7 @@ def step(
         return problem.loss(outputs, y).mean(), statistics
 
     def gradients(replicas, statistics, batch):
-        x, y = examples.train_x[batch], examples.train_y[batch]
+        x, y = (_take(leaf, batch) for leaf in (examples.train_x, examples.train_y))
         gradient = jax.value_and_grad(loss_of, has_aux=True)
         (losses, statistics), grads = _over_replicas(
             problem, gradient, layout.unpack(replicas), statistics, x, y
