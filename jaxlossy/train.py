@@ -188,6 +188,15 @@ def _take(examples: jax.Array, indices: jax.Array) -> jax.Array:
     return rows.reshape(*indices.shape, *examples.shape[1:])
 
 
+def _unpack(layout: packets.PacketLayout, replica: Float[Array, "packet length"]) -> Any:
+    """The parameters of one worker."""
+    return jax.tree.map(lambda leaf: leaf[0], layout.unpack(replica[None]))
+
+
+def _pack(layout: packets.PacketLayout, params: Any) -> Float[Array, "packet length"]:
+    return layout.pack(jax.tree.map(lambda leaf: leaf[None], params))[0]
+
+
 def _over_replicas(problem: Problem, function: Callable[..., Any], *args: Any) -> Any:
     """Maps a function over the leading axis of its arguments, `live_workers` at a time."""
     replicas = jax.tree.leaves(args)[0].shape[0]
@@ -218,36 +227,54 @@ def step(
         outputs, statistics = problem.model.train(params, x, statistics)
         return problem.loss(outputs, y).mean(), statistics
 
-    def gradients(replicas, statistics, batch):
+    def gradient(replica, statistics, batch):
         x, y = (_take(leaf, batch) for leaf in (examples.train_x, examples.train_y))
-        gradient = jax.value_and_grad(loss_of, has_aux=True)
-        (losses, statistics), grads = _over_replicas(
-            problem, gradient, layout.unpack(replicas), statistics, x, y
+        return jax.value_and_grad(loss_of, has_aux=True)(
+            _unpack(layout, replica), statistics, x, y
         )
-        return losses.mean(), grads, statistics
 
-    def update(replicas, optimizer_state, grads):
-        params = layout.unpack(replicas)
-        updates, optimizer_state = jax.vmap(optimizer.update)(grads, optimizer_state, params)
-        return layout.pack(optax.apply_updates(params, updates)), optimizer_state
+    def update(replica, optimizer_state, grads):
+        params = _unpack(layout, replica)
+        updates, optimizer_state = optimizer.update(grads, optimizer_state, params)
+        return _pack(layout, optax.apply_updates(params, updates)), optimizer_state
 
     def local_step(carry, batch):
-        replicas, optimizer_state, statistics = carry
-        loss, grads, statistics = gradients(replicas, statistics, batch)
-        return (*update(replicas, optimizer_state, grads), statistics), loss
+        replica, optimizer_state, statistics = carry
+        (loss, statistics), grads = gradient(replica, statistics, batch)
+        return (*update(replica, optimizer_state, grads), statistics), loss
 
+    def local_steps(replica, optimizer_state, statistics, batches):
+        return jax.lax.scan(local_step, (replica, optimizer_state, statistics), batches)
+
+    def payload(replica, statistics, batch):
+        (loss, statistics), grads = gradient(replica, statistics, batch)
+        return _pack(layout, grads), statistics, loss
+
+    over_replicas = functools.partial(_over_replicas, problem)
     if rule.payload == "model":
-        (replicas, optimizer_state, statistics), losses = jax.lax.scan(
-            local_step, (state.replicas, state.optimizer, state.statistics), draws.batches
+        (replicas, optimizer_state, statistics), losses = over_replicas(
+            local_steps,
+            state.replicas,
+            state.optimizer,
+            state.statistics,
+            draws.batches.swapaxes(0, 1),
         )
-        loss = losses.mean()
         replicas, rule_state = rule.apply(state.aggregation, replicas, draws.delivered)
     else:
-        loss, grads, statistics = gradients(state.replicas, state.statistics, draws.batches[0])
-        payload, rule_state = rule.apply(state.aggregation, layout.pack(grads), draws.delivered)
-        replicas, optimizer_state = update(state.replicas, state.optimizer, layout.unpack(payload))
+        packets, statistics, losses = over_replicas(
+            payload, state.replicas, state.statistics, draws.batches[0]
+        )
+        packets, rule_state = rule.apply(state.aggregation, packets, draws.delivered)
+        replicas, optimizer_state = over_replicas(
+            lambda replica, optimizer_state, packets: update(
+                replica, optimizer_state, _unpack(layout, packets)
+            ),
+            state.replicas,
+            state.optimizer,
+            packets,
+        )
     state = State(state.step + 1, replicas, optimizer_state, state.channel, rule_state, statistics)
-    return state, loss
+    return state, losses.mean()
 
 
 def advance(
