@@ -55,7 +55,8 @@ def cross_entropy(
     outputs: Float[Array, "batch classes"], labels: Int[Array, " batch"]
 ) -> Float[Array, " batch"]:
     """Softmax cross-entropy in nats, one value an example: the default loss of classes."""
-    return optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
+    # Not with_integer_labels: the gradient of an indexing is a scatter, which is slow on CPUs.
+    return optax.softmax_cross_entropy(outputs, jax.nn.one_hot(labels, outputs.shape[-1]))
 
 
 def accuracy(
