@@ -197,15 +197,39 @@ def _pack(layout: packets.PacketLayout, params: Any) -> Float[Array, "packet len
     return layout.pack(jax.tree.map(lambda leaf: leaf[None], params))[0]
 
 
-def _over_replicas(problem: Problem, function: Callable[..., Any], *args: Any) -> Any:
-    """Maps a function over the leading axis of its arguments, `live_workers` at a time."""
-    replicas = jax.tree.leaves(args)[0].shape[0]
+def _over_replicas(problem: Problem, function: Callable[..., Any], states: Any, args: Any) -> Any:
+    """Maps ``states, outputs = function(states, args)`` over the leading axis of all of these.
+
+    `live_workers` at a time, and then in the states' place, so that no second copy of them is made.
+    """
+    replicas = jax.tree.leaves((states, args))[0].shape[0]
     live = problem.live_workers or replicas
     if live >= replicas:
-        return jax.vmap(function)(*args)
+        return jax.vmap(function)(states, args)
     # A batch of one is not the same as none: its products would be batched, which is slower.
-    batch_size = live if live > 1 else None
-    return jax.lax.map(lambda args: function(*args), args, batch_size=batch_size)
+    several = jax.vmap(function) if live > 1 else function
+
+    def advance(states, given):
+        start, args = given
+        part, outputs = several(jax.tree.map(lambda leaf: _at(leaf, start, live), states), args)
+        return jax.tree.map(lambda leaf, new: _put(leaf, new, start), states, part), outputs
+
+    starts = jnp.arange(0, replicas, live)
+    args = jax.tree.map(lambda leaf: leaf.reshape(-1, *(live,) * (live > 1), *leaf.shape[1:]), args)
+    states, outputs = jax.lax.scan(advance, states, (starts, args))
+    return states, jax.tree.map(lambda leaf: leaf.reshape(replicas, *leaf.shape[1 + (live > 1):]), outputs)
+
+
+def _at(leaf, start, live):
+    if live == 1:
+        return jax.lax.dynamic_index_in_dim(leaf, start, keepdims=False)
+    return jax.lax.dynamic_slice_in_dim(leaf, start, live)
+
+
+def _put(leaf, new, start):
+    if new.ndim < leaf.ndim:
+        return jax.lax.dynamic_update_index_in_dim(leaf, new, start, 0)
+    return jax.lax.dynamic_update_slice_in_dim(leaf, new, start, 0)
 
 
 def step(
@@ -233,45 +257,40 @@ def step(
             _unpack(layout, replica), statistics, x, y
         )
 
-    def update(replica, optimizer_state, grads):
+    def update(states, grads):
+        replica, optimizer_state = states
         params = _unpack(layout, replica)
         updates, optimizer_state = optimizer.update(grads, optimizer_state, params)
         return _pack(layout, optax.apply_updates(params, updates)), optimizer_state
 
-    def local_step(carry, batch):
-        replica, optimizer_state, statistics = carry
+    def local_step(states, batch):
+        replica, optimizer_state, statistics = states
         (loss, statistics), grads = gradient(replica, statistics, batch)
-        return (*update(replica, optimizer_state, grads), statistics), loss
+        return (*update((replica, optimizer_state), grads), statistics), loss
 
-    def local_steps(replica, optimizer_state, statistics, batches):
-        return jax.lax.scan(local_step, (replica, optimizer_state, statistics), batches)
-
-    def payload(replica, statistics, batch):
+    def payload(statistics, given):
+        replica, batch = given
         (loss, statistics), grads = gradient(replica, statistics, batch)
-        return _pack(layout, grads), statistics, loss
+        return statistics, (_pack(layout, grads), loss)
+
+    def apply(states, packets):
+        return update(states, _unpack(layout, packets)), ()
 
     over_replicas = functools.partial(_over_replicas, problem)
     if rule.payload == "model":
         (replicas, optimizer_state, statistics), losses = over_replicas(
-            local_steps,
-            state.replicas,
-            state.optimizer,
-            state.statistics,
+            lambda states, batches: jax.lax.scan(local_step, states, batches),
+            (state.replicas, state.optimizer, state.statistics),
             draws.batches.swapaxes(0, 1),
         )
         replicas, rule_state = rule.apply(state.aggregation, replicas, draws.delivered)
     else:
-        packets, statistics, losses = over_replicas(
-            payload, state.replicas, state.statistics, draws.batches[0]
+        statistics, (packets, losses) = over_replicas(
+            payload, state.statistics, (state.replicas, draws.batches[0])
         )
         packets, rule_state = rule.apply(state.aggregation, packets, draws.delivered)
-        replicas, optimizer_state = over_replicas(
-            lambda replica, optimizer_state, packets: update(
-                replica, optimizer_state, _unpack(layout, packets)
-            ),
-            state.replicas,
-            state.optimizer,
-            packets,
+        (replicas, optimizer_state), _ = over_replicas(
+            apply, (state.replicas, state.optimizer), packets
         )
     state = State(state.step + 1, replicas, optimizer_state, state.channel, rule_state, statistics)
     return state, losses.mean()
@@ -330,7 +349,12 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
         jax.tree.map(lambda leaf: leaf[0], layout.unpack(mean)),
         jax.tree.map(lambda leaf: leaf.mean(axis=0), state.statistics),
     )
-    of_replicas = _over_replicas(problem, scores, layout.unpack(state.replicas), state.statistics)
+    _, of_replicas = _over_replicas(
+        problem,
+        lambda states, given: (states, scores(*given)),
+        (),
+        (layout.unpack(state.replicas), state.statistics),
+    )
     apart = (state.replicas - mean).reshape(-1)
     return {
         # As a product: XLA's CPU backend sums so many numbers to one some ten times slower.
