@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from jaxlossy import train
+from jaxlossy import draws, train
 from jaxlossy.config import Config
 from jaxlossy.devices import Footprint
 from jaxlossy.problem import Examples, Problem
@@ -44,16 +44,16 @@ def footprint(
     _, report = jax.eval_shape(
         functools.partial(train.segment, problem), config, state, examples, shards
     )
-    count = train.drawn_together(problem, config, config.eval_every)
-    draw = functools.partial(train.draw, problem, config, count=count)
-    _, draws = jax.eval_shape(draw, state, shards)
+    count = draws.drawn_together(problem, config, config.eval_every)
+    draw = functools.partial(draws.draw, problem, config, count=count)
+    _, drawn = jax.eval_shape(draw, state.channel, shards, state.step)
     gradient, shapes = _gradient(problem, config, examples)
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
     evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk, shapes[1]))
     replica = int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation))
     held = 2 * num_bytes(state) + num_bytes(shards)
     working = config.workers * num_bytes(shapes[2:]) + 4 * num_bytes(state.replicas)
-    working += DRAWING * num_bytes(draws)
+    working += DRAWING * num_bytes(drawn)
     return Footprint(
         held=held // worker_devices + num_bytes(report),
         config=working // worker_devices,

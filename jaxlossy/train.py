@@ -7,9 +7,7 @@ the reference that a sweep of hundreds has to equal.
 """
 
 import dataclasses
-import enum
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,25 +19,9 @@ from jaxtyping import Array, Float, Int
 from jaxlossy import channel as channel_lib
 from jaxlossy import packets
 from jaxlossy.config import Config
+from jaxlossy.draws import Draws, Purpose, assign, derive_key, draw, drawn_together
 from jaxlossy.problem import Examples, Problem
-
-#: Bytes of what is drawn of a config at once: many steps of a small model, in an outer cache.
-AHEAD_BYTES = 64 * 2**10
-
-
-class Purpose(enum.IntEnum):
-    """What a random key is for; the numbers are part of every result, so they never change."""
-
-    INIT = 0
-    BATCH = 1
-    PLACEMENT = 2
-    LOSS = 3
-    CHANNEL_INIT = 4
-
-
-def derive_key(seed: Int[Array, ""] | int, purpose: Purpose, step: Int[Array, ""] | int = 0):
-    """The key for one purpose at one step: the same wherever the config runs."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+from jaxlossy.workers import over_workers, pack_one, unpack_one
 
 
 @jax.tree_util.register_dataclass
@@ -62,20 +44,6 @@ class State:
     channel: Any
     aggregation: Any
     statistics: Any
-
-
-class Draws(NamedTuple):
-    """What chance decides about a step.
-
-    Attributes:
-      batches: indices in the training set, of every optimizer step.
-      delivered: which packets arrive.
-      traffic: how many packets cross the network.
-    """
-
-    batches: Int[Array, "local_step worker batch"]
-    delivered: channel_lib.Delivered
-    traffic: channel_lib.Traffic
 
 
 class Report(NamedTuple):
@@ -102,134 +70,17 @@ def init(problem: Problem, config: Config, examples: Examples) -> State:
         replicas=replicas,
         optimizer=jax.vmap(problem.optimizer(config).init)(everyone),
         channel=problem.channel(config).init(
-            _assign(problem, config, zero), key=derive_key(config.seed, Purpose.CHANNEL_INIT)
+            assign(problem, config, zero), key=derive_key(config.seed, Purpose.CHANNEL_INIT)
         ),
         aggregation=problem.aggregation(config).init(replicas),
         statistics=for_everyone(problem.model.start(x)),
     )
 
 
-def _assign(problem: Problem, config: Config, step: Int[Array, ""]) -> packets.Assignment:
-    return packets.assign(
-        config.placement,
-        num_packets=problem.layout.num_packets,
-        workers=config.workers,
-        servers=config.servers,
-        key=derive_key(config.seed, Purpose.PLACEMENT, step),
-    )
-
-
-def draw_batch(
-    config: Config, shards: Int[Array, "worker examples"], step: Int[Array, ""]
-) -> Int[Array, "worker batch"]:
-    """Indices of every worker's batch in the training set, drawn with replacement from its shard.
-
-    Args:
-      step: optimizer steps taken so far (local steps count).
-    """
-    key = derive_key(config.seed, Purpose.BATCH, step)
-    shape = (config.workers, config.batch_size)
-    place = jax.random.randint(key, shape, 0, shards.shape[1], jnp.int32)
-    return jnp.take_along_axis(shards, place, axis=1)
-
-
-def draw_delivered(
-    problem: Problem, config: Config, state: Any, step: Int[Array, ""]
-) -> tuple[packets.Assignment, channel_lib.Delivered, Any]:
-    """Who serves what in a step, what arrives, and the channel's next state."""
-    assignment = _assign(problem, config, step)
-    key = derive_key(config.seed, Purpose.LOSS, step)
-    delivered, state = channel_lib.transmit(problem.channel(config), state, assignment, key=key)
-    return assignment, delivered, state
-
-
-def drawn_together(problem: Problem, config: Config, count: int) -> int:
-    """How many of `count` steps are drawn at once: a divisor of it, within AHEAD_BYTES."""
-    masks = 2 * config.workers * problem.layout.num_packets
-    batches = 4 * config.local_steps * config.workers * config.batch_size
-    most = min(count, max(1, AHEAD_BYTES // (masks + batches)))
-    return max(n for n in range(1, most + 1) if count % n == 0)
-
-
-def draw(
-    problem: Problem,
-    config: Config,
-    state: State,
-    shards: Int[Array, "worker examples"],
-    count: int,
-) -> tuple[State, Draws]:
-    """What chance decides about the next `count` steps, and the state with its channel after them.
-
-    The same as ``draw_batch`` and ``draw_delivered`` draw step by step, in fewer operations.
-
-    Returns:
-      The state and the draws, these with a leading step axis.
-    """
-
-    def deliver(channel_state, step):
-        assignment, delivered, channel_state = draw_delivered(problem, config, channel_state, step)
-        return channel_state, (delivered, channel_lib.traffic(assignment, delivered))
-
-    steps = state.step + jnp.arange(count, dtype=jnp.int32)
-    if jax.tree.leaves(state.channel):
-        channel_state, drawn = jax.lax.scan(deliver, state.channel, steps)
-    else:  # nothing that a step could leave to the next one
-        channel_state, drawn = jax.vmap(deliver, (None, 0), (None, 0))(state.channel, steps)
-    first = state.step * config.local_steps
-    indices = first + jnp.arange(count * config.local_steps, dtype=jnp.int32)
-    batches = jax.vmap(functools.partial(draw_batch, config, shards))(indices)
-    batches = batches.reshape(count, config.local_steps, *batches.shape[1:])
-    return dataclasses.replace(state, channel=channel_state), Draws(batches, *drawn)
-
-
 def _take(examples: jax.Array, indices: jax.Array) -> jax.Array:
     # Of flat rows: XLA's CPU backend is three times faster with them than with images.
     rows = examples.reshape(len(examples), -1)[indices]
     return rows.reshape(*indices.shape, *examples.shape[1:])
-
-
-def _unpack(layout: packets.PacketLayout, replica: Float[Array, "packet length"]) -> Any:
-    """The parameters of one worker."""
-    return jax.tree.map(lambda leaf: leaf[0], layout.unpack(replica[None]))
-
-
-def _pack(layout: packets.PacketLayout, params: Any) -> Float[Array, "packet length"]:
-    return layout.pack(jax.tree.map(lambda leaf: leaf[None], params))[0]
-
-
-def _over_replicas(problem: Problem, function: Callable[..., Any], states: Any, args: Any) -> Any:
-    """Maps ``states, outputs = function(states, args)`` over the leading axis of all of these.
-
-    `live_workers` at a time, and then in the states' place, so that no second copy of them is made.
-    """
-    replicas = jax.tree.leaves((states, args))[0].shape[0]
-    live = problem.live_workers or replicas
-    if live >= replicas:
-        return jax.vmap(function)(states, args)
-    # A batch of one is not the same as none: its products would be batched, which is slower.
-    several = jax.vmap(function) if live > 1 else function
-
-    def advance(states, given):
-        start, args = given
-        part, outputs = several(jax.tree.map(lambda leaf: _at(leaf, start, live), states), args)
-        return jax.tree.map(lambda leaf, new: _put(leaf, new, start), states, part), outputs
-
-    starts = jnp.arange(0, replicas, live)
-    args = jax.tree.map(lambda leaf: leaf.reshape(-1, *(live,) * (live > 1), *leaf.shape[1:]), args)
-    states, outputs = jax.lax.scan(advance, states, (starts, args))
-    return states, jax.tree.map(lambda leaf: leaf.reshape(replicas, *leaf.shape[1 + (live > 1):]), outputs)
-
-
-def _at(leaf, start, live):
-    if live == 1:
-        return jax.lax.dynamic_index_in_dim(leaf, start, keepdims=False)
-    return jax.lax.dynamic_slice_in_dim(leaf, start, live)
-
-
-def _put(leaf, new, start):
-    if new.ndim < leaf.ndim:
-        return jax.lax.dynamic_update_index_in_dim(leaf, new, start, 0)
-    return jax.lax.dynamic_update_slice_in_dim(leaf, new, start, 0)
 
 
 def step(
@@ -254,14 +105,14 @@ def step(
     def gradient(replica, statistics, batch):
         x, y = (_take(leaf, batch) for leaf in (examples.train_x, examples.train_y))
         return jax.value_and_grad(loss_of, has_aux=True)(
-            _unpack(layout, replica), statistics, x, y
+            unpack_one(layout, replica), statistics, x, y
         )
 
     def update(states, grads):
         replica, optimizer_state = states
-        params = _unpack(layout, replica)
+        params = unpack_one(layout, replica)
         updates, optimizer_state = optimizer.update(grads, optimizer_state, params)
-        return _pack(layout, optax.apply_updates(params, updates)), optimizer_state
+        return pack_one(layout, optax.apply_updates(params, updates)), optimizer_state
 
     def local_step(states, batch):
         replica, optimizer_state, statistics = states
@@ -271,27 +122,25 @@ def step(
     def payload(statistics, given):
         replica, batch = given
         (loss, statistics), grads = gradient(replica, statistics, batch)
-        return statistics, (_pack(layout, grads), loss)
+        return statistics, (pack_one(layout, grads), loss)
 
     def apply(states, packets):
-        return update(states, _unpack(layout, packets)), ()
+        return update(states, unpack_one(layout, packets)), ()
 
-    over_replicas = functools.partial(_over_replicas, problem)
+    over = functools.partial(over_workers, problem.live_workers)
     if rule.payload == "model":
-        (replicas, optimizer_state, statistics), losses = over_replicas(
+        (replicas, optimizer_state, statistics), losses = over(
             lambda states, batches: jax.lax.scan(local_step, states, batches),
             (state.replicas, state.optimizer, state.statistics),
             draws.batches.swapaxes(0, 1),
         )
         replicas, rule_state = rule.apply(state.aggregation, replicas, draws.delivered)
     else:
-        statistics, (packets, losses) = over_replicas(
+        statistics, (packets, losses) = over(
             payload, state.statistics, (state.replicas, draws.batches[0])
         )
         packets, rule_state = rule.apply(state.aggregation, packets, draws.delivered)
-        (replicas, optimizer_state), _ = over_replicas(
-            apply, (state.replicas, state.optimizer), packets
-        )
+        (replicas, optimizer_state), _ = over(apply, (state.replicas, state.optimizer), packets)
     state = State(state.step + 1, replicas, optimizer_state, state.channel, rule_state, statistics)
     return state, losses.mean()
 
@@ -308,7 +157,8 @@ def advance(
     together = drawn_together(problem, config, count)
 
     def steps(state, _):
-        state, draws = draw(problem, config, state, shards, together)
+        channel, draws = draw(problem, config, state.channel, shards, state.step, together)
+        state = dataclasses.replace(state, channel=channel)
         state, losses = jax.lax.scan(
             lambda state, draws: step(problem, config, state, examples, draws), state, draws
         )
@@ -349,8 +199,8 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
         jax.tree.map(lambda leaf: leaf[0], layout.unpack(mean)),
         jax.tree.map(lambda leaf: leaf.mean(axis=0), state.statistics),
     )
-    _, of_replicas = _over_replicas(
-        problem,
+    _, of_replicas = over_workers(
+        problem.live_workers,
         lambda states, given: (states, scores(*given)),
         (),
         (layout.unpack(state.replicas), state.statistics),

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from jaxlossy import devices as devices_lib
-from jaxlossy import memory, program, train
+from jaxlossy import draws, memory, program
 from jaxlossy.devices import Footprint, Live, Plan
 from jaxlossy.files import replacing
 from jaxlossy.grid import Group
@@ -156,7 +156,7 @@ def _measure(group: Group, devices: Sequence[Any], live: Live) -> float:
     places = [n % len(group.configs) for n in range(len(devices) * live.configs)]
     mesh = devices_lib.config_mesh(devices)
     config = group.configs[0]
-    steps = train.drawn_together(group.problem, config, config.eval_every)
+    steps = draws.drawn_together(group.problem, config, config.eval_every)
     run = program.compile_steps(group, live, len(places), mesh, steps)
     items = program.place_items(group, places, mesh)
     state = devices_lib.zeros(program.batch_shapes(group, len(places))[0], mesh)

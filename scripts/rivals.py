@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxlossy import train
+from jaxlossy import draws, train
 from jaxlossy.aggregation import average_arrived
 from jaxlossy.config import stack_configs
 from jaxlossy.grid import Group
@@ -31,8 +31,8 @@ def plain_vmap(group: Group, steps: int) -> tuple[Callable[[int], Any], float]:
     packet_of = jnp.arange(layout.num_packets * layout.size) // layout.size
 
     def step(config, shards, examples, replicas, index):
-        batch = train.draw_batch(config, shards, index)
-        _, delivered, _ = train.draw_delivered(problem, config, (), index)
+        batch = draws.draw_batch(config, shards, index)
+        _, delivered, _ = draws.draw_delivered(problem, config, (), index)
 
         def loss_of(flat, x, y):
             one = layout.unpack(flat.reshape(1, layout.num_packets, layout.size))
@@ -114,8 +114,8 @@ def replica_at_a_time(group: Group) -> tuple[Callable[[int], Any], float]:
     problem, layout = group.problem, group.problem.layout
 
     def draw(config, shards, index):
-        _, delivered, _ = train.draw_delivered(problem, config, (), index)
-        return list(train.draw_batch(config, shards, index)), delivered
+        _, delivered, _ = draws.draw_delivered(problem, config, (), index)
+        return list(draws.draw_batch(config, shards, index)), delivered
 
     def update(config, replica, examples, batch):
         def loss_of(params, x, y):

@@ -12,7 +12,7 @@ from problems import SMALL, small_data
 from test_precision import prepare, series_data
 
 import jaxlossy
-from jaxlossy import checkpoint, memory, results, train
+from jaxlossy import checkpoint, draws, memory, results, train
 from jaxlossy.config import make_config
 from jaxlossy.errors import ConfigError
 from jaxlossy.models import as_model
@@ -68,7 +68,7 @@ def flax_training(config, examples, shards, worker, params, statistics):
         return optax.apply_updates(params, updates), changed, new
 
     for index in range(config.steps * config.local_steps):
-        batch = train.draw_batch(config, shards, jnp.int32(index))[worker]
+        batch = draws.draw_batch(config, shards, jnp.int32(index))[worker]
         params, statistics, state = step(params, statistics, state, batch)
     return params, statistics
 

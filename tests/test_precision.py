@@ -71,15 +71,15 @@ def test_training_in_bfloat16_is_close_to_float32_and_loses_the_same():
 
 
 def test_what_is_drawn_does_not_depend_on_the_compute_dtype():
-    def draws(dtype):
+    def drawn(dtype):
         problem, config, _, shards = small(
             drop_probability=0.4, loss_unit="packet", compute_dtype=dtype
         )
         step = jnp.int32(3)
-        batch = train.draw_batch(config, jnp.asarray(shards), step)
-        return batch, train.draw_delivered(problem, config, (), step)[:2]
+        batch = draws.draw_batch(config, jnp.asarray(shards), step)
+        return batch, draws.draw_delivered(problem, config, (), step)[:2]
 
-    jax.tree.map(np.testing.assert_array_equal, draws("float32"), draws("bfloat16"))
+    jax.tree.map(np.testing.assert_array_equal, drawn("float32"), drawn("bfloat16"))
 
 
 class _Net(nnx.Module):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxlossy import data as data_lib
-from jaxlossy import train
+from jaxlossy import draws, train
 from jaxlossy.config import make_config
 from jaxlossy.problem import as_examples, make_problem
 from jaxlossy.shards import make_shards
@@ -62,11 +62,11 @@ def test_a_step_is_a_step_of_jaxlossy(program, drop_probability, shape, fields):
     torch_step = make_step(model, replicas, 0.5)
     jax_step = jax.jit(functools.partial(train.advance, problem, count=1))
     for index in range(2):  # the second one from replicas that differ
-        batch = train.draw_batch(config, shards, jnp.int32(index))
-        _, delivered, _ = train.draw_delivered(problem, config, (), jnp.int32(index))
-        draws = (examples.train_x[batch], examples.train_y[batch].astype(jnp.int32))
+        batch = draws.draw_batch(config, shards, jnp.int32(index))
+        _, delivered, _ = draws.draw_delivered(problem, config, (), jnp.int32(index))
+        given = (examples.train_x[batch], examples.train_y[batch].astype(jnp.int32))
         masks = (delivered.up.astype(jnp.float32), delivered.down.astype(jnp.float32))
-        x_, y_, up, down = (leaf[None] for leaf in as_torch((*draws, *masks)))
+        x_, y_, up, down = (leaf[None] for leaf in as_torch((*given, *masks)))
         torch_step(torch_rivals.Batch(x_, y_.long(), up, down))
         state, _ = jax_step(config, state, examples, shards)
     expected = packed(state.replicas)

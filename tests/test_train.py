@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import jax
@@ -9,7 +8,7 @@ import pytest
 from flax import linen as nn
 from problems import SMALL, loss_on, small, small_data
 
-from jaxlossy import packets, train
+from jaxlossy import draws, packets, train
 from jaxlossy import problem as problem_lib
 from jaxlossy.aggregation import gradient_averaging, model_averaging
 from jaxlossy.channel import Channel, Delivered, bernoulli, traffic
@@ -39,7 +38,7 @@ def _ordinary_training(problem, config, examples, shards, optimizer, workers):
         return optax.apply_updates(params, updates), state
 
     for index in range(config.steps * config.local_steps):
-        batches = train.draw_batch(config, jnp.asarray(shards), jnp.int32(index))
+        batches = draws.draw_batch(config, jnp.asarray(shards), jnp.int32(index))
         params, state = step(params, state, batches[np.asarray(workers)].ravel())
     return params
 
@@ -112,10 +111,10 @@ def test_configs_that_differ_in_loss_see_the_same_data_and_lose_the_same_first()
     _, high, *_ = small(drop_probability=0.5, loss_unit="packet")
     step = jnp.int32(3)
     np.testing.assert_array_equal(
-        train.draw_batch(low, shards, step), train.draw_batch(high, shards, step)
+        draws.draw_batch(low, shards, step), draws.draw_batch(high, shards, step)
     )
-    assignment, few, _ = train.draw_delivered(problem, low, (), step)
-    assignment_high, many, _ = train.draw_delivered(problem, high, (), step)
+    assignment, few, _ = draws.draw_delivered(problem, low, (), step)
+    assignment_high, many, _ = draws.draw_delivered(problem, high, (), step)
     np.testing.assert_array_equal(assignment.local, assignment_high.local)
     for a, b in zip(few, many, strict=True):
         assert (a | ~b).all()  # what the lossier one delivers, the other delivers too
@@ -131,13 +130,13 @@ def test_a_config_draws_the_same_alone_and_among_hundreds():
         for seed in range(20)
     ]
 
-    def draws(config):
-        _, delivered, _ = train.draw_delivered(problem, config, (), jnp.int32(5))
-        return train.draw_batch(config, shards, jnp.int32(5)), delivered
+    def drawn(config):
+        _, delivered, _ = draws.draw_delivered(problem, config, (), jnp.int32(5))
+        return draws.draw_batch(config, shards, jnp.int32(5)), delivered
 
-    together = jax.jit(jax.vmap(draws))(stack_configs(configs))
+    together = jax.jit(jax.vmap(drawn))(stack_configs(configs))
     for index in (0, 37, 239):
-        alone = draws(configs[index])
+        alone = drawn(configs[index])
         jax.tree.map(
             lambda many, one, i=index: np.testing.assert_array_equal(many[i], one), together, alone
         )
@@ -145,9 +144,9 @@ def test_a_config_draws_the_same_alone_and_among_hundreds():
 
 def test_different_seeds_steps_and_purposes_draw_differently():
     keys = [
-        jax.random.key_data(train.derive_key(seed, purpose, step)).tolist()
+        jax.random.key_data(draws.derive_key(seed, purpose, step)).tolist()
         for seed in (0, 1)
-        for purpose in train.Purpose
+        for purpose in draws.Purpose
         for step in (0, 1, 2)
     ]
     assert len({tuple(key) for key in keys}) == len(keys)
@@ -155,7 +154,7 @@ def test_different_seeds_steps_and_purposes_draw_differently():
 
 def test_batches_stay_in_the_workers_own_shard():
     *_, config, _, shards = small()
-    batch = np.asarray(train.draw_batch(config, shards, jnp.int32(0)))
+    batch = np.asarray(draws.draw_batch(config, shards, jnp.int32(0)))
     for own, shard in zip(batch, shards, strict=True):
         assert set(own) <= set(shard.tolist())
 
@@ -377,15 +376,15 @@ def test_the_default_loss_takes_one_output_a_class(outputs):
 def test_draws_do_not_depend_on_the_x64_mode():
     problem, config, _, shards = small(drop_probability=0.5, loss_unit="packet")
 
-    def draws():
-        batch = train.draw_batch(config, jnp.asarray(shards), jnp.int32(3))
+    def drawn():
+        batch = draws.draw_batch(config, jnp.asarray(shards), jnp.int32(3))
         return jax.tree.map(
-            np.asarray, (batch, train.draw_delivered(problem, config, (), jnp.int32(3))[:2])
+            np.asarray, (batch, draws.draw_delivered(problem, config, (), jnp.int32(3))[:2])
         )
 
-    usual = draws()
+    usual = drawn()
     with jax.enable_x64(True):
-        jax.tree.map(np.testing.assert_array_equal, draws(), usual)
+        jax.tree.map(np.testing.assert_array_equal, drawn(), usual)
 
 
 CHANNELS = [
@@ -401,35 +400,33 @@ def test_draws_of_a_run_of_steps_are_those_of_its_steps(channel, local_steps):
         drop_probability=0.4, servers=2, local_steps=local_steps, **channel
     )
     shards, first, count = jnp.asarray(shards), 5, 3
-    state = dataclasses.replace(train.init(problem, config, examples), step=jnp.int32(first))
-    after, draws = jax.jit(functools.partial(train.draw, problem, count=count))(
-        config, state, shards
+    channel_state = train.init(problem, config, examples).channel
+    after, drawn = jax.jit(functools.partial(draws.draw, problem, count=count))(
+        config, channel_state, shards, jnp.int32(first)
     )
-    channel_state = state.channel
     for place in range(count):
         index = jnp.int32(first + place)
-        assignment, delivered, channel_state = train.draw_delivered(
+        assignment, delivered, channel_state = draws.draw_delivered(
             problem, config, channel_state, index
         )
         batches = [
-            train.draw_batch(config, shards, index * local_steps + n) for n in range(local_steps)
+            draws.draw_batch(config, shards, index * local_steps + n) for n in range(local_steps)
         ]
-        expected = train.Draws(jnp.stack(batches), delivered, traffic(assignment, delivered))
+        expected = draws.Draws(jnp.stack(batches), delivered, traffic(assignment, delivered))
         jax.tree.map(
             lambda found, one, p=place: np.testing.assert_array_equal(found[p], one),
-            draws,
+            drawn,
             expected,
         )
-    jax.tree.map(np.testing.assert_array_equal, after.channel, channel_state)
-    assert not np.array_equal(draws.batches[0], draws.batches[1])
-    assert after.step == first  # drawing takes no step
+    jax.tree.map(np.testing.assert_array_equal, after, channel_state)
+    assert not np.array_equal(drawn.batches[0], drawn.batches[1])
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_training_does_not_depend_on_how_many_steps_are_drawn_together(monkeypatch, channel):
     def trained(num_bytes, together):
-        monkeypatch.setattr(train, "AHEAD_BYTES", num_bytes)
-        assert train.drawn_together(problem, config, count) == together
+        monkeypatch.setattr(draws, "AHEAD_BYTES", num_bytes)
+        assert draws.drawn_together(problem, config, count) == together
         return jax.jit(functools.partial(train.advance, problem, count=count))(
             config, state, examples, jnp.asarray(shards)
         )

@@ -22,14 +22,14 @@ import xarray as xr
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxlossy import devices as devices_lib
-from jaxlossy import train
+from jaxlossy import draws
 from jaxlossy.config import Config, stack_configs
 from jaxlossy.topology import gossip
 from jaxlossy.topology.model import Plan, Problem
 from jaxlossy.topology.networks import Network, as_network, stack
 from jaxlossy.topology.tasks import Task
 
-#: What the key of an epoch's delays is for; ``train.Purpose`` has the others.
+#: What the key of an epoch's delays is for; ``draws.Purpose`` has the others.
 DELAY: Any = 16
 #: Runs that a CPU advances together: what they touch then stays in its cache.
 LIVE = 8
@@ -77,7 +77,7 @@ def train_network(
         return task.error(problem.model.apply(params, data.test_x), data.test_y).mean()
 
     def local_step(carry, index, count):
-        key = train.derive_key(config.seed, train.Purpose.BATCH, index)
+        key = draws.derive_key(config.seed, draws.Purpose.BATCH, index)
         uniform = _draw_each(key, jnp.arange(workers), jax.random.uniform, (config.batch_size,))
         place = (uniform * count[:, None].astype(jnp.float32)).astype(jnp.int32)
         batch = jnp.take_along_axis(network.pool, place, axis=1)
@@ -105,10 +105,10 @@ def train_network(
         )
         delivered = None
         if lossy:
-            key = train.derive_key(config.seed, train.Purpose.LOSS, index)
+            key = draws.derive_key(config.seed, draws.Purpose.LOSS, index)
             delivered, links = gossip.transmit(channel, links, workers, layout.num_packets, key=key)
         replicas = rule.apply((), replicas, delivered)[0]
-        clock = clock + _epoch_time(network, train.derive_key(config.seed, DELAY, index))
+        clock = clock + _epoch_time(network, draws.derive_key(config.seed, DELAY, index))
         mean = jnp.tensordot(weight, replicas, 1)
         apart = ((replicas - mean[None]) ** 2).sum(axis=(1, 2)) @ weight
         error = jax.vmap(error_of)(replicas) @ weight if task.of_replicas else error_of(mean)
@@ -116,12 +116,12 @@ def train_network(
         report = {"error": error, "disagreement": apart, "samples": samples, "time": clock}
         return (replicas, memory, links, clock), report
 
-    key = train.derive_key(config.seed, train.Purpose.INIT)
+    key = draws.derive_key(config.seed, draws.Purpose.INIT)
     params = problem.model.init(key, data.train_x[: config.batch_size])
     params = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (workers, *leaf.shape)), params)
     links = ()
     if lossy:
-        key = train.derive_key(config.seed, train.Purpose.CHANNEL_INIT)
+        key = draws.derive_key(config.seed, draws.Purpose.CHANNEL_INIT)
         links = gossip.init_links(channel, workers, layout.num_packets, key=key)
     carry = (layout.pack(params), jax.vmap(optimizer.init)(params), links, jnp.zeros(()))
     with jax.default_matmul_precision(config.matmul_precision):
