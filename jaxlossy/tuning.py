@@ -121,10 +121,15 @@ def climb(options: Sequence[Live], start: int, seconds: Callable[[Live], float])
 
 
 def halve_plan(num_configs: int, num_devices: int, cost: Footprint, plan: Plan) -> Plan | None:
-    """The same configs with half of the memory beyond the least; None for the least itself."""
+    """The same configs with half of the memory beyond the least; None for the least itself.
+
+    Never with more of them in a batch, though fewer live ones leave room for that.
+    """
 
     def within(budget, live):
-        return devices_lib.plan_batches(num_configs, num_devices, cost, budget=budget, live=live)
+        most = min(num_configs, plan.batch)
+        smaller = devices_lib.plan_batches(most, num_devices, cost, budget=budget, live=live)
+        return smaller._replace(num_batches=math.ceil(num_configs / smaller.batch))
 
     least = within(0, Live(1, 1)).estimated_bytes
     if plan.estimated_bytes <= least:

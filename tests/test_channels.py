@@ -9,7 +9,7 @@ import pytest
 from problems import SMALL, small, small_data
 
 import jaxlossy
-from jaxlossy import packets, train
+from jaxlossy import draws, packets, train
 from jaxlossy.channel import bernoulli, gilbert_elliott, recorded, transmit
 from jaxlossy.config import make_config, stack_configs
 from jaxlossy.errors import ConfigError
@@ -197,7 +197,7 @@ def test_a_trace_is_played_back_bit_by_bit_in_every_config_of_a_batch():
     traces = _random_traces()
     make = recorded(*traces)
     problem, config, *_ = small(placement="fixed", servers=2)
-    assignment = train._assign(problem, config, jnp.int32(0))
+    assignment = draws.assign(problem, config, jnp.int32(0))
 
     @jax.jit
     @jax.vmap

@@ -10,7 +10,7 @@ from problems import SMALL, loss_on, small, small_data
 
 import jaxlossy
 from jaxlossy import data as data_lib
-from jaxlossy import memory, models, train
+from jaxlossy import draws, memory, models, train
 from jaxlossy.config import make_config
 from jaxlossy.errors import ConfigError
 from jaxlossy.problem import as_examples, make_problem
