@@ -7,6 +7,7 @@ starts by trying.
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import time
@@ -22,9 +23,10 @@ from jaxlossy.devices import Footprint, Live, Plan
 from jaxlossy.files import replacing
 from jaxlossy.grid import Group
 
-#: Working bytes that a CPU device starts from: of several configs, and of a single one.
-#: BUILD_NOTES.md has the measurements; accelerators start from all that fits.
-CPU_CONFIGS_BYTES, CPU_WORKERS_BYTES = 4 * 2**20, 12 * 2**20
+#: What a CPU device starts from: working bytes of several configs, and of a single one's replicas,
+#: for a core's own cache. BUILD_NOTES.md has the measurements; accelerators start from all that
+#: fits.
+CPU_CONFIGS_BYTES, CPU_WORKERS_BYTES = 4 * 2**20, 2**20
 #: A sweep of less than this many seconds, at these FLOP/s of a device, is not worth measuring for.
 WORTH_SECONDS, CPU_FLOPS, ACCELERATOR_FLOPS = 60.0, 1e10, 5e12
 #: How much faster another choice has to be, and how long a choice is measured at least.
@@ -89,14 +91,16 @@ def choose_live(
 
 
 def first_guess(platform: str, cost: Footprint, options: Sequence[Live]) -> Live:
-    """The largest choice whose working bytes stay within what is known to be good."""
+    """The largest choice up to which working bytes stay within what is known to be good."""
     if platform != "cpu":
         return options[-1]
-    best = options[0]
-    for live in options:
-        if cost.working(live) <= (CPU_CONFIGS_BYTES if live.configs > 1 else CPU_WORKERS_BYTES):
-            best = live
-    return best
+
+    def is_good(live):
+        if live.configs > 1:
+            return cost.working(live) <= CPU_CONFIGS_BYTES
+        return live.workers * cost.replica <= CPU_WORKERS_BYTES
+
+    return [options[0], *itertools.takewhile(is_good, options[1:])][-1]
 
 
 def climb(options: Sequence[Live], start: int, seconds: Callable[[Live], float]) -> Live:
