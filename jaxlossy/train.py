@@ -78,7 +78,7 @@ def init(problem: Problem, config: Config, examples: Examples) -> State:
 
 
 def _take(examples: jax.Array, indices: jax.Array) -> jax.Array:
-    # Of flat rows: XLA's CPU backend is three times faster with them than with images.
+    # Of flat rows: XLA's CPU backend is faster with them than with images.
     rows = examples.reshape(len(examples), -1)[indices]
     return rows.reshape(*indices.shape, *examples.shape[1:])
 
