@@ -4,7 +4,6 @@ On CPUs a kernel of our own, which is faster than XLA's batched products.
 """
 
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
@@ -57,7 +56,10 @@ def _forward(x, kernel, bias):
 def _backward(saved, gradient):
     # Apart, as the first layer needs no gradient of its input.
     of_x = platform_dependent(
-        gradient, saved[1].T, cpu=if_float32(_product, jnp.matmul), default=jnp.matmul
+        gradient,
+        saved[1],
+        cpu=if_float32(_input_gradient, _input_gradient_in_xla),
+        default=_input_gradient_in_xla,
     )
     of_kernel, of_bias = platform_dependent(
         saved[0],
@@ -71,8 +73,12 @@ def _backward(saved, gradient):
 dense.defvjp(_forward, _backward)
 
 
-def _product(x, kernel):
-    return call(products.product, like(x, len(x), kernel.shape[1]), x, kernel)
+def _input_gradient(y, kernel):
+    return call(products.dense_input_gradient, like(y, len(y), len(kernel)), y, kernel)
+
+
+def _input_gradient_in_xla(y, kernel):
+    return y @ kernel.T
 
 
 def _gradient(x, y):

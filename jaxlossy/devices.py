@@ -1,5 +1,6 @@
 """The only file that knows about devices: a function of one config, mapped over many."""
 
+import functools
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from jaxlossy.chunks import map_in_place
 from jaxlossy.errors import ConfigError
 
 #: Share of a device's free memory that a batch may take.
@@ -198,11 +200,7 @@ def compile_over_configs(
     """
 
     def on_device(shared, state, items):
-        # A batch of one is not the same as none: its products would be batched, which is slower.
-        batch_size = live if live > 1 else None
-        return jax.lax.map(
-            lambda part: function(shared, *part), (state, items), batch_size=batch_size
-        )
+        return map_in_place(live, functools.partial(function, shared), state, items)
 
     mapped = jax.shard_map(
         on_device,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxlossy import channel as channel_lib
-from jaxlossy import packets
+from jaxlossy import generator, packets
 from jaxlossy.config import Config
 from jaxlossy.problem import Problem
 
@@ -33,7 +33,7 @@ class Purpose(enum.IntEnum):
 
 def derive_key(seed: Int[Array, ""] | int, purpose: Purpose, step: Int[Array, ""] | int = 0):
     """The key for one purpose at one step: the same wherever the config runs."""
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+    return jax.random.fold_in(jax.random.fold_in(generator.key(seed), purpose), step)
 
 
 class Draws(NamedTuple):

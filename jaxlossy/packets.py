@@ -68,6 +68,10 @@ class PacketLayout:
         padding = jnp.zeros((workers, self.size - self.last_size), jnp.float32)
         return jnp.concatenate([*flat, padding], axis=1).reshape(workers, -1, self.size)
 
+    def pack_one(self, tree: Any) -> Float[Array, "packet length"]:
+        """Packets of a tree without a worker axis."""
+        return self.pack(jax.tree.map(lambda leaf: leaf[None], tree))[0]
+
     def unpack(self, packets: Float[Array, "worker packet length"]) -> Any:
         """The tree, with a leading worker axis; inverse of ``pack``."""
         workers = packets.shape[0]

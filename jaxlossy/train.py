@@ -18,10 +18,14 @@ from jaxtyping import Array, Float, Int
 
 from jaxlossy import channel as channel_lib
 from jaxlossy import packets
+from jaxlossy.chunks import map_in_place
 from jaxlossy.config import Config
+from jaxlossy.devices import platform_dependent
 from jaxlossy.draws import Draws, Purpose, assign, derive_key, draw, drawn_together
+from jaxlossy.kernels import copies
+from jaxlossy.kernels.calls import call, like
+from jaxlossy.packed import Packed
 from jaxlossy.problem import Examples, Problem
-from jaxlossy.workers import over_workers, pack_one, unpack_one
 
 
 @jax.tree_util.register_dataclass
@@ -78,8 +82,18 @@ def init(problem: Problem, config: Config, examples: Examples) -> State:
 
 
 def _take(examples: jax.Array, indices: jax.Array) -> jax.Array:
-    # Of flat rows: XLA's CPU backend is faster with them than with images.
-    rows = examples.reshape(len(examples), -1)[indices]
+    """Examples with these indices; a kernel copies whole ones on CPUs, where XLA does not."""
+    table = examples.reshape(len(examples), -1)
+
+    def on_cpu(table, indices):
+        shape = like(table, *indices.shape, table.shape[1])
+        return call(copies.take_rows, shape, table, indices)
+
+    def in_xla(table, indices):
+        return table[indices]
+
+    has_kernel = table.dtype.itemsize == 4
+    rows = platform_dependent(table, indices, cpu=on_cpu if has_kernel else in_xla, default=in_xla)
     return rows.reshape(*indices.shape, *examples.shape[1:])
 
 
@@ -102,46 +116,45 @@ def step(
         outputs, statistics = problem.model.train(params, x, statistics)
         return problem.loss(outputs, y).mean(), statistics
 
-    def gradient(replica, statistics, batch):
+    def gradient(params, statistics, batch):
         x, y = (_take(leaf, batch) for leaf in (examples.train_x, examples.train_y))
-        return jax.value_and_grad(loss_of, has_aux=True)(
-            unpack_one(layout, replica), statistics, x, y
-        )
+        return jax.value_and_grad(loss_of, has_aux=True)(params, statistics, x, y)
 
     def update(states, grads):
-        replica, optimizer_state = states
-        params = unpack_one(layout, replica)
+        params, optimizer_state = states
         updates, optimizer_state = optimizer.update(grads, optimizer_state, params)
-        return pack_one(layout, optax.apply_updates(params, updates)), optimizer_state
+        return (optax.apply_updates(params, updates), optimizer_state), ()
 
     def local_step(states, batch):
-        replica, optimizer_state, statistics = states
-        (loss, statistics), grads = gradient(replica, statistics, batch)
-        return (*update((replica, optimizer_state), grads), statistics), loss
+        *states, statistics = states
+        (loss, statistics), grads = gradient(states[0], statistics, batch)
+        states, _ = update(states, grads)
+        return (*states, statistics), loss
 
     def payload(statistics, given):
-        replica, batch = given
-        (loss, statistics), grads = gradient(replica, statistics, batch)
-        return statistics, (pack_one(layout, grads), loss)
+        params, batch = given
+        (loss, statistics), grads = gradient(params, statistics, batch)
+        return statistics, (layout.pack_one(grads), loss)
 
-    def apply(states, packets):
-        return update(states, unpack_one(layout, packets)), ()
-
-    over = functools.partial(over_workers, problem.live_workers)
+    over_workers = functools.partial(map_in_place, problem.live_workers)
+    replicas = Packed.of(layout, state.replicas)
     if rule.payload == "model":
-        (replicas, optimizer_state, statistics), losses = over(
+        (replicas, optimizer_state, statistics), losses = over_workers(
             lambda states, batches: jax.lax.scan(local_step, states, batches),
-            (state.replicas, state.optimizer, state.statistics),
+            (replicas, state.optimizer, state.statistics),
             draws.batches.swapaxes(0, 1),
         )
-        replicas, rule_state = rule.apply(state.aggregation, replicas, draws.delivered)
+        packets, rule_state = rule.apply(state.aggregation, replicas.packets, draws.delivered)
     else:
-        statistics, (packets, losses) = over(
-            payload, state.statistics, (state.replicas, draws.batches[0])
+        statistics, (packets, losses) = over_workers(
+            payload, state.statistics, (replicas, draws.batches[0])
         )
         packets, rule_state = rule.apply(state.aggregation, packets, draws.delivered)
-        (replicas, optimizer_state), _ = over(apply, (state.replicas, state.optimizer), packets)
-    state = State(state.step + 1, replicas, optimizer_state, state.channel, rule_state, statistics)
+        (replicas, optimizer_state), _ = over_workers(
+            update, (replicas, state.optimizer), Packed.of(layout, packets)
+        )
+        packets = replicas.packets
+    state = State(state.step + 1, packets, optimizer_state, state.channel, rule_state, statistics)
     return state, losses.mean()
 
 
@@ -199,11 +212,11 @@ def evaluate(problem: Problem, state: State, examples: Examples) -> dict[str, ja
         jax.tree.map(lambda leaf: leaf[0], layout.unpack(mean)),
         jax.tree.map(lambda leaf: leaf.mean(axis=0), state.statistics),
     )
-    _, of_replicas = over_workers(
+    _, of_replicas = map_in_place(
         problem.live_workers,
         lambda states, given: (states, scores(*given)),
         (),
-        (layout.unpack(state.replicas), state.statistics),
+        (Packed.of(layout, state.replicas), state.statistics),
     )
     apart = (state.replicas - mean).reshape(-1)
     return {

@@ -15,9 +15,10 @@ def call(kernel: Callable[[int], int], results: Any, *arguments: Any, **attribut
 
     Args:
       kernel: a function to be compiled, of the address of a call frame (see ``xla.py``), to 0. It
-        has to ask ``asks_metadata`` first, and takes any number of leading axes.
+        has to ask ``asks_metadata`` first, and takes any number of leading axes; an argument that
+        does not differ along one has length 1 there.
       results: shapes and types, without axes of vmap.
-      arguments: arrays of float32.
+      arguments: arrays of numbers of 4 bytes.
       attributes: integers.
     """
     name = f"jaxlossy_{kernel.__name__}"
@@ -25,7 +26,7 @@ def call(kernel: Callable[[int], int], results: Any, *arguments: Any, **attribut
         capsule = _new_capsule(callback(kernel), None, None)
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
         _registered.add(name)
-    return jax.ffi.ffi_call(name, results, vmap_method="broadcast_all")(
+    return jax.ffi.ffi_call(name, results, vmap_method="expand_dims")(
         *arguments, **{key: np.int64(value) for key, value in attributes.items()}
     )
 

@@ -7,7 +7,7 @@ pixel apart and overlap. So a convolution is a few products that read the image 
 from jaxlossy.jit import inlined
 from jaxlossy.kernels import xla
 from jaxlossy.kernels.registers import FLOAT_BYTES
-from jaxlossy.kernels.tiles import multiply, multiply_transposed
+from jaxlossy.kernels.tiles import multiply, multiply_left_transposed
 
 
 def convolve(frame):
@@ -26,16 +26,18 @@ def convolve(frame):
     pixel, y_pixel = FLOAT_BYTES * xla.size(x, -1), FLOAT_BYTES * features
     row, tap = xla.size(room, -2) * pixel, inner * y_pixel
     xla.clear(xla.data(room), xla.size(room, -3) * row)
-    for image in range(xla.batch(x, 3)):
-        weights = xla.data(kernel) + image // images * taps * tap
-        _copy_inside(x, image, taps, spread, room)
+    for image in range(xla.batch(y, 3)):
+        replica, number = image // images, image % images
+        weights = xla.item(kernel, 4, replica, y, 4)
+        target = xla.item(y, 4, replica, y, 4) + number * height * width * y_pixel
+        _copy_inside(x, xla.item(x, 4, replica, y, 4), number, taps, spread, room)
         for h in range(height):
             # Between the rows of a spread image there are zeros: taps on them do not count.
             first = ((taps - 1) // 2 - h * stride) % spread
             multiply(
                 (xla.data(room) + (h * stride + first) * row, stride * pixel),
                 (weights + first * tap, y_pixel),
-                (xla.data(y) + (image * height + h) * width * y_pixel, y_pixel),
+                (target + h * width * y_pixel, y_pixel),
                 (0, 0),
                 (width, features, inner),
                 ((taps - first + spread - 1) // spread, spread * row, spread * tap),
@@ -58,13 +60,15 @@ def convolve_gradient(frame):
     row, tap = xla.size(room, -2) * pixel, inner * y_pixel
     xla.clear(xla.data(room), xla.size(room, -3) * row)
     xla.clear(xla.data(kernel), xla.batch(kernel, 4) * taps * tap)
-    for image in range(xla.batch(x, 3)):
-        _copy_inside(x, image, taps, 1, room)
+    for image in range(xla.batch(kernel, 4) * images):
+        replica, number = image // images, image % images
+        gradient = xla.item(y, 4, replica, kernel, 4) + number * height * width * y_pixel
+        _copy_inside(x, xla.item(x, 4, replica, kernel, 4), number, taps, 1, room)
         for t in range(taps):
-            total = (xla.data(kernel) + (image // images * taps + t) * tap, y_pixel)
-            multiply_transposed(
+            total = (xla.item(kernel, 4, replica, kernel, 4) + t * tap, y_pixel)
+            multiply_left_transposed(
                 (xla.data(room) + t * row, stride * pixel),
-                (xla.data(y) + image * height * width * y_pixel, y_pixel),
+                (gradient, y_pixel),
                 total,
                 total,
                 (inner, features, width),
@@ -74,12 +78,12 @@ def convolve_gradient(frame):
 
 
 @inlined
-def _copy_inside(x, image, taps, spread, room):
-    """Puts an image inside of its margin, its pixels `spread` apart."""
+def _copy_inside(x, images, number, taps, spread, room):
+    """Puts one of x's images inside of its margin, its pixels `spread` apart."""
     height, width, pixel = xla.size(x, -3), xla.size(x, -2), FLOAT_BYTES * xla.size(x, -1)
     row = xla.size(room, -2) * pixel
     for h in range(height):
-        source = xla.data(x) + (image * height + h) * width * pixel
+        source = images + (number * height + h) * width * pixel
         target = xla.data(room) + ((taps - 1) // 2 + h * spread) * row + pixel
         if spread == 1:
             xla.copy(target, source, width * pixel)

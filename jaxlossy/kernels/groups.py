@@ -20,18 +20,20 @@ def normalize(frame):
     """
     if xla.asks_metadata(frame):
         return 0
-    x = xla.argument(frame, 0)
-    images, pixels, channels = xla.size(x, -3), xla.size(x, -2), xla.size(x, -1)
+    x, y = xla.argument(frame, 0), xla.result(frame, 0)
+    images, pixels, channels = xla.size(y, -3), xla.size(y, -2), xla.size(y, -1)
     groups, row = xla.size(xla.result(frame, 1), -1), FLOAT_BYTES * channels
     width, count = channels // groups, np.float32(pixels * (channels // groups))
-    means, inverses = xla.data(xla.result(frame, 1)), xla.data(xla.result(frame, 2))
     first = xla.data(xla.result(frame, 3))
     second, third = first + row, first + 2 * row
-    for image in range(xla.batch(x, 2)):
-        here = image * pixels * row
-        source = xla.data(x) + here
-        scale = xla.data(xla.argument(frame, 1)) + image // images * row
-        bias = xla.data(xla.argument(frame, 2)) + image // images * row
+    for image in range(xla.batch(y, 2)):
+        replica, number = image // images, image % images
+        source = xla.item(x, 3, replica, y, 3) + number * pixels * row
+        target = xla.item(y, 3, replica, y, 3) + number * pixels * row
+        scale = xla.item(xla.argument(frame, 1), 1, replica, y, 3)
+        bias = xla.item(xla.argument(frame, 2), 1, replica, y, 3)
+        means = xla.item(xla.result(frame, 1), 2, replica, y, 3)
+        inverses = xla.item(xla.result(frame, 2), 2, replica, y, 3)
         sums(source, source, pixels, channels, first, second)
         for group in range(groups):
             channels_here = range(group * width, (group + 1) * width)
@@ -42,15 +44,14 @@ def normalize(frame):
             mean = total / count
             variance = max(square / count - mean * mean, np.float32(0))
             inverse = np.float32(1) / np.sqrt(variance + EPSILON)
-            put(means, image * groups + group, mean)
-            put(inverses, image * groups + group, inverse)
+            put(means, number * groups + group, mean)
+            put(inverses, number * groups + group, inverse)
             for c in channels_here:
                 slope = get(scale, c) * inverse
                 put(first, c, slope)
                 put(second, c, np.float32(0))
                 put(third, c, get(bias, c) - mean * slope)
-        result = xla.data(xla.result(frame, 0)) + here
-        combine(source, source, first, second, third, result, pixels, channels)
+        combine(source, source, first, second, third, target, pixels, channels)
     return 0
 
 
@@ -61,26 +62,29 @@ def normalize_gradient(frame):
     """
     if xla.asks_metadata(frame):
         return 0
-    x = xla.argument(frame, 0)
+    x, y, result = xla.argument(frame, 0), xla.argument(frame, 1), xla.result(frame, 0)
     images, pixels, channels = xla.size(x, -3), xla.size(x, -2), xla.size(x, -1)
     groups, row = xla.size(xla.argument(frame, 3), -1), FLOAT_BYTES * channels
     width, count = channels // groups, np.float32(pixels * (channels // groups))
-    means, inverses = xla.data(xla.argument(frame, 3)), xla.data(xla.argument(frame, 4))
     first = xla.data(xla.result(frame, 3))
     second, third = first + row, first + 2 * row
-    xla.clear(xla.data(xla.result(frame, 1)), xla.batch(x, 3) * row)
-    xla.clear(xla.data(xla.result(frame, 2)), xla.batch(x, 3) * row)
-    for image in range(xla.batch(x, 2)):
-        here, replica = image * pixels * row, image // images * row
-        source, gradient = xla.data(x) + here, xla.data(xla.argument(frame, 1)) + here
-        scale = xla.data(xla.argument(frame, 2)) + replica
-        of_scale = xla.data(xla.result(frame, 1)) + replica
-        of_bias = xla.data(xla.result(frame, 2)) + replica
+    xla.clear(xla.data(xla.result(frame, 1)), xla.batch(result, 3) * row)
+    xla.clear(xla.data(xla.result(frame, 2)), xla.batch(result, 3) * row)
+    for image in range(xla.batch(result, 2)):
+        replica, number = image // images, image % images
+        here = number * pixels * row
+        source = xla.item(x, 3, replica, result, 3) + here
+        gradient = xla.item(y, 3, replica, result, 3) + here
+        scale = xla.item(xla.argument(frame, 2), 1, replica, result, 3)
+        means = xla.item(xla.argument(frame, 3), 2, replica, result, 3)
+        inverses = xla.item(xla.argument(frame, 4), 2, replica, result, 3)
+        of_scale = xla.item(xla.result(frame, 1), 1, replica, result, 3)
+        of_bias = xla.item(xla.result(frame, 2), 1, replica, result, 3)
         sums(source, gradient, pixels, channels, first, second)
         for group in range(groups):
             channels_here = range(group * width, (group + 1) * width)
-            mean = get(means, image * groups + group)
-            inverse = get(inverses, image * groups + group)
+            mean = get(means, number * groups + group)
+            inverse = get(inverses, number * groups + group)
             total = product = np.float32(0)
             for c in channels_here:
                 of_normal = inverse * (get(second, c) - mean * get(first, c))
@@ -93,6 +97,6 @@ def normalize_gradient(frame):
                 put(first, c, slope)
                 put(second, c, inverse * get(scale, c))
                 put(third, c, -inverse * total / count - slope * mean)
-        result = xla.data(xla.result(frame, 0)) + here
-        combine(source, gradient, first, second, third, result, pixels, channels)
+        target = xla.item(result, 3, replica, result, 3) + here
+        combine(source, gradient, first, second, third, target, pixels, channels)
     return 0

@@ -29,7 +29,9 @@ REGISTERS = 16 if LANES == 8 else 32
 
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 _POINTER = _VECTOR.as_pointer()
+_POINTERS = ir.VectorType(_FLOAT.as_pointer(), LANES)
 _MASK = ir.VectorType(ir.IntType(1), LANES)
+_NUMBERS = list(range(LANES))
 
 
 def long(value: int) -> Any:
@@ -39,6 +41,8 @@ def long(value: int) -> Any:
 
 class Registers:
     """Writes instructions with a builder of llvmlite. All addresses are of bytes."""
+
+    vector = _VECTOR
 
     def __init__(self, builder: Any):
         self.builder = builder
@@ -66,6 +70,18 @@ class Registers:
         align, zeros = ir.Constant(_INT, FLOAT_BYTES), ir.Constant(_VECTOR, None)
         return self._call("llvm.masked.load", ".p0", kind, pointer, align, mask, zeros)
 
+    def gather(self, address: Any, step: Any, mask: Any = None) -> Any:
+        """A register of floats that are so many bytes apart."""
+        builder, everywhere = self.builder, ir.VectorType(_LONG, LANES)
+        steps = builder.mul(self._everywhere(step, everywhere), ir.Constant(everywhere, _NUMBERS))
+        places = builder.add(self._everywhere(address, everywhere), steps)
+        pointers = builder.inttoptr(places, _POINTERS)
+        mask = ir.Constant(_MASK, [1] * LANES) if mask is None else mask
+        kind = ir.FunctionType(_VECTOR, [_POINTERS, _INT, _MASK, _VECTOR])
+        align, zeros = ir.Constant(_INT, FLOAT_BYTES), ir.Constant(_VECTOR, None)
+        suffix = f".v{LANES}p0"
+        return self._call("llvm.masked.gather", suffix, kind, pointers, align, mask, zeros)
+
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
         """A register to memory."""
         pointer = self.builder.inttoptr(address, _POINTER)
@@ -84,6 +100,10 @@ class Registers:
         """A register that holds one float from memory in all lanes."""
         pointer = self.builder.inttoptr(address, _FLOAT.as_pointer())
         return self._everywhere(self.builder.load(pointer, align=FLOAT_BYTES), _VECTOR)
+
+    def integers(self, value: Any) -> Any:
+        """A register that holds an integer, its lower 4 bytes, in all lanes."""
+        return self._everywhere(self.builder.trunc(value, _INT), ir.VectorType(_INT, LANES))
 
     def add_product(self, total: Any, a: Any, b: Any) -> None:
         """Adds ``a b`` to a variable, rounded once where the processor can."""
@@ -111,7 +131,7 @@ class Registers:
         kind, left = ir.VectorType(_INT, LANES), self.builder.sub(end, begin)
         with self.builder.if_then(self.builder.icmp_signed(">", left, long(0))):
             count = self._everywhere(self.builder.trunc(left, _INT), kind)
-            lanes = ir.Constant(kind, list(range(LANES)))
+            lanes = ir.Constant(kind, _NUMBERS)
             body(self.builder.icmp_signed("<", lanes, count))
 
     def _everywhere(self, value: Any, kind: Any) -> Any:

@@ -36,19 +36,33 @@ def multiply(a, b, c, start, shape, outer):
 
 
 @inlined
-def multiply_transposed(a, b, c, start, shape, outer):
+def multiply_left_transposed(a, b, c, start, shape, outer):
     """The same for ``c = start + sum of a' b``: a has rows for the inner axis."""
-    _multiply_transposed(*(a + b + c + start + shape + outer))
+    _multiply_left_transposed(*(a + b + c + start + shape + outer))
+
+
+@inlined
+def multiply_right_transposed(a, b, c, start, shape, outer):
+    """The same for ``c = start + sum of a b'``: b has columns for the inner axis."""
+    _multiply_right_transposed(*(a + b + c + start + shape + outer))
+
+
+_NUMBER = long(FLOAT_BYTES)
 
 
 @emitted(types.void, *_ARGUMENTS)
-def _product(builder, a, a_step, *others):
-    _write_panels(Registers(builder), _Product(a, a_step, long(FLOAT_BYTES), *others))
+def _product(builder, a, a_step, b, b_step, *others):
+    _write_panels(Registers(builder), _Product(a, a_step, _NUMBER, b, b_step, _NUMBER, *others))
 
 
 @emitted(types.void, *_ARGUMENTS)
-def _transposed(builder, a, a_step, *others):
-    _write_panels(Registers(builder), _Product(a, long(FLOAT_BYTES), a_step, *others))
+def _left_transposed(builder, a, a_step, b, b_step, *others):
+    _write_panels(Registers(builder), _Product(a, _NUMBER, a_step, b, b_step, _NUMBER, *others))
+
+
+@emitted(types.void, *_ARGUMENTS)
+def _right_transposed(builder, a, a_step, b, b_step, *others):
+    _write_panels(Registers(builder), _Product(a, a_step, _NUMBER, b, _NUMBER, b_step, *others))
 
 
 # numba asks for every argument by name.
@@ -58,20 +72,28 @@ def _multiply(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_oute
 
 
 @apart(*_ARGUMENTS)
-def _multiply_transposed(
+def _multiply_left_transposed(
     a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer
 ):
-    _transposed(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer)
+    _left_transposed(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer)
+
+
+@apart(*_ARGUMENTS)
+def _multiply_right_transposed(
+    a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer
+):
+    _right_transposed(a, a_step, b, b_step, c, c_step, d, d_step, m, n, k, outer, a_outer, b_outer)
 
 
 class _Product(NamedTuple):
-    """A product's arguments. Of a: the bytes along a column of c, and along the inner axis."""
+    """A product's arguments. Of a and b: the bytes along an axis of c, and along the inner axis."""
 
     a: Any
     a_down: Any
     a_along: Any
     b: Any
-    b_step: Any
+    b_along: Any
+    b_across: Any
     c: Any
     c_step: Any
     start: Any
@@ -97,7 +119,8 @@ def _write_panels(write: Registers, product: _Product) -> None:
             row = write.for_each(rows, row, product.rows, tile)
 
     column: Any = long(0)
-    for width in TILES:
+    # Registers filled from all over memory are dear: each serves as many rows as there can be.
+    for width in TILES if product.b_across is _NUMBER else [1]:
 
         def whole(column, width=width):
             panel(column, width)
@@ -120,12 +143,15 @@ def _write_tile(write, product, row, column, shape, mask) -> None:
     with builder.if_then(builder.icmp_signed("!=", product.start, long(0))):
         for total, address in places(product.start, product.start_step):
             builder.store(write.load(address, mask), total)
-    a, b = write.at(product.a, product.a_down, row), write.floats(product.b, column)
+    a, b = write.at(product.a, product.a_down, row), write.at(product.b, product.b_across, column)
     with write.repeat(product.outer) as outer:
         a, b = write.at(a, product.a_outer, outer), write.at(b, product.b_outer, outer)
         with write.repeat(product.inner) as inner:
-            a, b = write.at(a, product.a_along, inner), write.at(b, product.b_step, inner)
-            right = [write.load(write.floats(b, long(j * LANES)), mask) for j in range(width)]
+            a, b = write.at(a, product.a_along, inner), write.at(b, product.b_along, inner)
+            if product.b_across is _NUMBER:
+                right = [write.load(write.floats(b, long(j * LANES)), mask) for j in range(width)]
+            else:
+                right = [write.gather(b, product.b_across, mask)]
             for i, line in enumerate(sums):
                 left = write.broadcast(write.at(a, product.a_down, long(i)))
                 for total, factor in zip(line, right, strict=True):

@@ -9,12 +9,13 @@ from numba import types
 from numba.core import cgutils
 
 from jaxlossy.jit import emitted, inlined
+from jaxlossy.kernels.registers import FLOAT_BYTES
 
 #: Of the interface that this was written for; XLA accepts older ones.
 _MAJOR, _MINOR = 0, 3
 #: Bytes from the start of a structure: of the frame, of its arguments and its results, of a buffer,
 #: and of the answer to a question for metadata.
-_EXTENSION, _ARGUMENTS, _RESULTS, _LIST = 8, 40, 80, 32
+_EXTENSION, _ARGUMENTS, _RESULTS, _COUNT, _LIST = 8, 40, 80, 16, 32
 _ATTRIBUTES, _ATTRIBUTE_LIST, _VALUE = 120, 40, 8
 _DATA, _RANK, _DIMENSIONS = 24, 32, 40
 _KIND, _METADATA, _VERSION = 8, 24, 24
@@ -39,6 +40,13 @@ def _write(builder, address, value):
 def get(builder, base, index):
     """A float, counted from an address."""
     return builder.load(builder.gep(_pointer(builder, base, ir.FloatType()), [index]))
+
+
+@emitted(types.int64, *[types.int64] * 2)
+def get_integer(builder, base, index):
+    """An integer of 4 bytes, counted from an address."""
+    place = builder.gep(_pointer(builder, base, ir.IntType(32)), [index])
+    return builder.sext(builder.load(place), ir.IntType(64))
 
 
 @emitted(types.void, *[types.int64] * 2, types.float32)
@@ -73,6 +81,12 @@ def result(frame, index):
 
 
 @inlined
+def num_results(frame):
+    """How many buffers are results of the call."""
+    return _read(frame + _RESULTS + _COUNT)
+
+
+@inlined
 def data(buffer):
     """The address of its first number."""
     return _read(buffer + _DATA)
@@ -91,6 +105,30 @@ def batch(buffer, axes):
     for axis in range(-_read(buffer + _RANK), -axes):
         count *= size(buffer, axis)
     return count
+
+
+@inlined
+def item(buffer, axes, i, result, result_axes):
+    """The address of what belongs to number i of a result's batch.
+
+    A buffer has the same axes of the batch, or axes of length 1, for what does not differ.
+
+    Args:
+      axes, result_axes: how many of the last axes are no axes of the batch.
+    """
+    number, own, leading = 0, 1, _read(buffer + _RANK) - axes
+    for axis in range(1, leading + 1):
+        place = i
+        if axis < leading:
+            length = size(result, -result_axes - axis)
+            place, i = i % length, i // length
+        here = size(buffer, -axes - axis)
+        if here > 1:
+            number += place * own
+            own *= here
+    for axis in range(-axes, 0):
+        number *= size(buffer, axis)
+    return data(buffer) + FLOAT_BYTES * number
 
 
 @inlined
