@@ -26,7 +26,7 @@ from jaxlossy.grid import Group
 #: What a CPU device starts from: working bytes of several configs, and of a single one's replicas,
 #: for a core's own cache. BUILD_NOTES.md has the measurements; accelerators start from all that
 #: fits.
-CPU_CONFIGS_BYTES, CPU_WORKERS_BYTES = 4 * 2**20, 2**20
+CPU_CONFIGS_BYTES, CPU_WORKERS_BYTES = 4 * 2**20, 2**19
 #: A sweep of less than this many seconds, at these FLOP/s of a device, is not worth measuring for.
 WORTH_SECONDS, CPU_FLOPS, ACCELERATOR_FLOPS = 60.0, 1e10, 5e12
 #: How much faster another choice has to be, and how long a choice is measured at least.

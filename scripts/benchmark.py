@@ -53,6 +53,19 @@ HEADING = (
 )
 
 
+class NativeMLP(nn.Module):
+    """The built-in MLP with flax's own dense layers, which are XLA's products."""
+
+    features: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, x):
+        x = x.reshape(len(x), -1)
+        for width in self.features:
+            x = nn.relu(nn.Dense(width)(x))
+        return nn.Dense(CLASSES)(x)
+
+
 class NativeCNN(nn.Module):
     """The built-in CNN with XLA's own convolutions and pooling, to compare with."""
 
@@ -94,20 +107,20 @@ class Work(NamedTuple):
     Attributes:
       shape: of an example.
       model, features: the built-in model.
-      native: a flax module of the same function with XLA's own convolutions.
+      native: a flax module of the same function with XLA's own products and convolutions.
       steps: in a turn.
     """
 
     shape: tuple[int, ...]
     model: str
-    features: tuple[int, ...] = ()
-    native: nn.Module | None = None
+    features: tuple[int, ...]
+    native: nn.Module
     steps: int = 20
 
 
 WORK = {
-    "mlp64": Work((8, 8, 1), "mlp", (64,)),
-    "mlp256": Work((8, 8, 1), "mlp", (256,)),
+    "mlp64": Work((8, 8, 1), "mlp", (64,), NativeMLP((64,))),
+    "mlp256": Work((8, 8, 1), "mlp", (256,), NativeMLP((256,))),
     "cnn1d": Work((40, 1), "cnn", (16, 32), NativeCNN((16, 32)), 4),
     "cnn": Work((28, 28, 1), "cnn", (8, 16), NativeCNN((8, 16)), 2),
     "resnet20": Work((32, 32, 3), "resnet20", (), NativeResNet20(), 1),
@@ -205,7 +218,7 @@ SYSTEMS: dict[str, Callable[..., Timed]] = {
     "jaxlossy": run_jaxlossy,
     "jaxlossy_native": lambda work, configs: run_jaxlossy(work, configs, native=True),
     "plain_vmap": lambda work, configs: Timed(
-        *rivals.plain_vmap(make_group(work, configs), work.steps)
+        *rivals.plain_vmap(make_group(work, configs, native=True), work.steps)
     ),
     "one_at_a_time": lambda work, configs: Timed(
         *rivals.one_at_a_time(make_group(work, configs), work.steps)
@@ -313,7 +326,7 @@ def device_rates() -> tuple[float, float]:
 
 def floor_seconds(work: Work, flop_rate: float, copy_rate: float) -> float:
     """The least time of a worker-step."""
-    group = make_group(work, 1, native=work.native is not None)  # without products with padding
+    group = make_group(work, 1, native=True)  # without products with padding
     problem, config, examples = group.problem, group.configs[0], group.examples
     flops = memory.gradient_flops(problem, config, examples)
     batch = config.batch_size * (examples.train_x[0].nbytes + examples.train_y[0].nbytes)

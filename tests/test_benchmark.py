@@ -50,3 +50,15 @@ def test_a_work_that_is_not_there_is_named():
         "error: work: 'mlp65' is not allowed (allowed: average_1.7M, average_270k, cnn, cnn1d, "
         "mlp256, mlp64, resnet20; did you mean 'mlp64'?)"
     )
+
+
+@pytest.mark.parametrize("name", ["mlp64", "cnn1d", "cnn"])
+def test_native_modules_are_the_same_functions(name):
+    work = benchmark.WORK[name]
+    ours, native = (
+        benchmark.make_group(work, 1, native=native).problem.model for native in (False, True)
+    )
+    x = np.random.default_rng(0).normal(size=(3, *work.shape)).astype(np.float32)
+    params = ours.init(jax.random.key(0), x)
+    expected = ours.apply(params, x, ours.start(x))
+    np.testing.assert_allclose(native.apply(params, x, native.start(x)), expected, 1e-4, 1e-4)
