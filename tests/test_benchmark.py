@@ -5,10 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import benchmark
+import jax
+import numpy as np
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
-def benchmark(*flags):
+def run_benchmark(*flags):
     return subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "benchmark.py"), "--seconds=0", *flags],
         cwd=ROOT,
@@ -20,7 +25,7 @@ def benchmark(*flags):
 
 def test_rows_say_what_was_measured(tmp_path):
     path = tmp_path / "rows.json"
-    run = benchmark(
+    run = run_benchmark(
         "--work=mlp64",
         "--configs=2",
         "--system=jaxlossy,plain_vmap",
@@ -44,7 +49,7 @@ def test_rows_say_what_was_measured(tmp_path):
 
 
 def test_a_work_that_is_not_there_is_named():
-    run = benchmark("--work=mlp65", "--configs=1")
+    run = run_benchmark("--work=mlp65", "--configs=1")
     assert run.returncode == 1
     assert run.stderr.strip() == (
         "error: work: 'mlp65' is not allowed (allowed: average_1.7M, average_270k, cnn, cnn1d, "
