@@ -5,6 +5,7 @@ name of what it is applied to: the replicas after their local steps, or the grad
 optimizer.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -66,7 +67,9 @@ def _average_run_by_run(packets, delivered):
     all replicas first. Runs of packets are so short that the cache still has them at the end.
     """
     workers, num_packets, length = packets.shape
-    size = min(num_packets, max(1, RUN_BYTES // (workers * length * packets.dtype.itemsize)))
+    size = max(1, RUN_BYTES // (workers * length * packets.dtype.itemsize))
+    # Never all of them: XLA writes a part of an array in its place, but makes a new one of a whole.
+    size = min(size, math.ceil(num_packets / 2))
 
     def average_run(packets, start, size):
         def part(array):

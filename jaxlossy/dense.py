@@ -35,6 +35,7 @@ class Dense(nn.Module):
 def dense(x: Matrix, kernel: Matrix, bias: Float[Array, " columns"]) -> Matrix:
     """``x @ kernel + bias``.
 
+    >>> import jax.numpy as jnp
     >>> dense(jnp.ones((1, 3)), jnp.ones((3, 2)), jnp.array([1.0, 2.0]))
     Array([[4., 5.]], dtype=float32)
     """

@@ -14,7 +14,7 @@ from jaxlossy import dense as dense_lib
 from jaxlossy import normalization
 from jaxlossy.convolution import Conv, conv
 from jaxlossy.dense import Dense, dense
-from jaxlossy.kernels import calls
+from jaxlossy.kernels import calls, copies
 from jaxlossy.normalization import GroupNorm
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
@@ -95,6 +95,19 @@ def test_what_is_not_a_number_stays_with_its_replica():
     assert np.isfinite(result[::2]).all()
 
 
+def test_rows_are_those_with_the_indices_and_never_beyond_the_table():
+    table, indices = draw(3, 5, 7), np.array([[[0, 4, 4], [2, -9, 9]]] * 3)
+
+    def take(table, indices):
+        return calls.call(copies.take_rows, calls.like(table, 3, 7), table, indices)
+
+    expected = np.asarray(table)[:, np.clip(indices[0], 0, 4)]
+    found = jax.vmap(jax.vmap(take, (None, 0)))(table, indices)
+    np.testing.assert_array_equal(found, expected)
+    found = jax.vmap(jax.vmap(take, (0, None)), (None, 0))(table, indices[0])
+    np.testing.assert_array_equal(found, expected.swapaxes(0, 1))
+
+
 @pytest.mark.parametrize(
     ("module", "shape"), [(Dense(3), (4, 5)), (Conv(3), (2, 4, 4, 2)), (GroupNorm(2), (2, 4, 4))]
 )
@@ -118,6 +131,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxlossy.dense import dense
+from jaxlossy import generator
 from jaxlossy.kernels.registers import LANES
 from jaxlossy.normalization import group_norm
 
@@ -132,6 +146,9 @@ for m, k, n in ((1, 1, 1), (6, 3, 7), (33, 5, 70), (17, 2, 129)):
     y = group_norm(jnp.asarray(g[None]), jnp.ones(n), jnp.asarray(b), 1)[0]
     expected = (g - g.mean()) / np.sqrt(g.var() + 1e-6) + b
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
+for count in (1, 16, 21):
+    found, expected = (jax.random.bits(key(3), (count,)) for key in (generator.key, jax.random.key))
+    np.testing.assert_array_equal(found, expected)
 print(LANES)
 """
 
