@@ -18,7 +18,8 @@ from jaxlossy.packets import owners
 
 ROOT = CONFIGS.parent
 #: Programs that run for a few steps need not be fast.
-QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+QUICK = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 
 
 def make_study(form="shrink", **fields):

@@ -116,9 +116,11 @@ def test_an_interrupt_is_one_line_and_the_same_command_goes_on(tmp_path):
         f"--compilation_cache_dir={jax.config.jax_compilation_cache_dir}",
         "--config.workers=4",
         "--config.sweep.servers=(1,)",
+        "--config.sweep.drop_probability=(0.1,)",
+        "--config.sweep.seed=(0,)",  # few enough not to begin with trying how many should be live
     ]
     # Long, in short segments, so that the interrupt comes while a program runs.
-    flags = ["--config.steps=20000", "--config.eval_every=5"]
+    flags = ["--config.steps=100000", "--config.eval_every=5"]
     with subprocess.Popen(
         [*command, *flags],
         cwd=ROOT,

@@ -19,7 +19,8 @@ from jaxlossy.rps.influence import Study
 
 ROOT = CONFIGS.parent
 #: Programs that run for a few steps need not be fast, but there are seven to compile.
-QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+FLAGS = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+QUICK = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"
 
 
 def check_report(directory: Path):

@@ -24,10 +24,9 @@ def _start(problem, config, examples):
     return state, jax.tree.map(lambda leaf: leaf[0], problem.layout.unpack(state.replicas))
 
 
-def _ordinary_training(problem, config, examples, shards, optimizer, workers):
-    """Data-parallel training without a network: one model, the workers' batches together."""
-    _, params = _start(problem, config, examples)
-    state = optimizer.init(params)
+def _ordinary_training(problem, config, examples, shards, optimizer, *groups):
+    """Data-parallel training without a network: of each group one model, batches together."""
+    _, first = _start(problem, config, examples)
 
     @jax.jit
     def step(params, state, batch):
@@ -37,10 +36,30 @@ def _ordinary_training(problem, config, examples, shards, optimizer, workers):
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
-    for index in range(config.steps * config.local_steps):
-        batches = draws.draw_batch(config, jnp.asarray(shards), jnp.int32(index))
-        params, state = step(params, state, batches[np.asarray(workers)].ravel())
-    return params
+    def train_one(workers):
+        params, state = first, optimizer.init(first)
+        for index in range(config.steps * config.local_steps):
+            batches = draws.draw_batch(config, jnp.asarray(shards), jnp.int32(index))
+            params, state = step(params, state, batches[np.asarray(workers)].ravel())
+        return params
+
+    return [train_one(workers) for workers in groups]
+
+
+def _run_together(problem, configs, examples, shards):
+    """``train.run`` of configs that share a program, in one: all with a leading config axis."""
+    count = configs[0].steps // configs[0].eval_every
+
+    @jax.jit
+    @jax.vmap
+    def run(config):
+        def segment(state, _):
+            return train.segment(problem, config, state, examples, jnp.asarray(shards))
+
+        return jax.lax.scan(segment, train.init(problem, config, examples), length=count)
+
+    state, (report, evaluation) = run(stack_configs(configs))
+    return state, train.metrics(problem, report, evaluation)
 
 
 def _assert_replicas_close(problem, state, i, params, **tolerance):
@@ -48,20 +67,26 @@ def _assert_replicas_close(problem, state, i, params, **tolerance):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), replica, params)
 
 
+@pytest.fixture(scope="module")
+def sgd():
+    """What SGD makes of all workers' batches together; it knows of no servers."""
+    return _ordinary_training(*small(steps=STEPS, eval_every=1), optax.sgd(0.2), range(4))[0]
+
+
 @pytest.mark.parametrize("placement", packets.PLACEMENTS)
 @pytest.mark.parametrize("aggregation", ["model_averaging", "gradient_averaging"])
-def test_without_loss_it_is_sgd_on_the_workers_batches_together(placement, aggregation):
+def test_without_loss_it_is_sgd_on_the_workers_batches_together(placement, aggregation, sgd):
     fields = {"placement": placement, "aggregation": aggregation, "steps": STEPS, "eval_every": 1}
-    for servers in (1, 3, 4):
-        problem, config, examples, shards = small(servers=servers, **fields)
-        expected = _ordinary_training(
-            problem, config, examples, shards, optax.sgd(0.2), range(config.workers)
-        )
-        state, metrics = train.run(problem, config, examples, shards)
+    problem, _, examples, shards = small(**fields)
+    configs = [make_config({**SMALL, **fields, "servers": servers}) for servers in (1, 3, 4)]
+    states, metrics = _run_together(problem, configs, examples, shards)
+    for n, config in enumerate(configs):
+        state = jax.tree.map(lambda leaf, n=n: leaf[n], states)
         for i in range(config.workers):
-            _assert_replicas_close(problem, state, i, expected, rtol=1e-5, atol=1e-6)
-        assert (metrics["disagreement"] < 1e-10).all()
-        np.testing.assert_array_equal(metrics["uplink_delivered"], 1)
+            _assert_replicas_close(problem, state, i, sgd, rtol=1e-5, atol=1e-6)
+    assert metrics["disagreement"].shape == (3, STEPS)
+    assert (metrics["disagreement"] < 1e-10).all()
+    np.testing.assert_array_equal(metrics["uplink_delivered"], 1)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +100,7 @@ def test_without_loss_it_is_sgd_on_the_workers_batches_together(placement, aggre
 def test_without_loss_other_optimizers_are_themselves(aggregation, name, optimizer):
     problem, config, examples, shards = small(aggregation=aggregation, optimizer=name)
     with jax.numpy_dtype_promotion("standard"):  # optax.adam's bias correction needs it
-        expected = _ordinary_training(problem, config, examples, shards, optimizer, range(4))
+        (expected,) = _ordinary_training(problem, config, examples, shards, optimizer, range(4))
         state, _ = train.run(problem, config, examples, shards)
     # Adam divides by a root of small numbers, which magnifies the rounding of the sums.
     _assert_replicas_close(problem, state, 0, expected, rtol=1e-4, atol=1e-4)
@@ -87,8 +112,10 @@ def test_with_everything_lost_and_separate_servers_workers_are_isolated(aggregat
         placement="separate", aggregation=aggregation, drop_probability=1.0, servers=3
     )
     state, metrics = train.run(problem, config, examples, shards)
-    for i in range(config.workers):
-        alone = _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [i])
+    everyone = _ordinary_training(
+        problem, config, examples, shards, optax.sgd(0.2), *[[i] for i in range(config.workers)]
+    )
+    for i, alone in enumerate(everyone):
         _assert_replicas_close(problem, state, i, alone, rtol=1e-5, atol=1e-6)
     assert metrics["disagreement"][-1] > 1e-3
     np.testing.assert_array_equal(metrics["uplink_delivered"], 0)
@@ -98,10 +125,9 @@ def test_with_everything_lost_and_separate_servers_workers_are_isolated(aggregat
 def test_local_steps_are_federated_averaging():
     problem, config, examples, shards = small(local_steps=3, steps=1, eval_every=1)
     state, _ = train.run(problem, config, examples, shards)
-    alone = [
-        _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [i])
-        for i in range(config.workers)
-    ]
+    alone = _ordinary_training(
+        problem, config, examples, shards, optax.sgd(0.2), *[[i] for i in range(config.workers)]
+    )
     mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *alone)
     _assert_replicas_close(problem, state, 2, mean, rtol=1e-5, atol=1e-6)
 
@@ -233,7 +259,7 @@ def test_the_padded_test_chunk_counts_nothing_twice(monkeypatch):
 def test_a_single_worker_has_nobody_to_lose_to():
     problem, config, examples, shards = small(workers=1, drop_probability=0.9)
     state, metrics = train.run(problem, config, examples, shards)
-    expected = _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [0])
+    (expected,) = _ordinary_training(problem, config, examples, shards, optax.sgd(0.2), [0])
     _assert_replicas_close(problem, state, 0, expected, rtol=1e-5, atol=1e-6)
     assert np.isnan(metrics["uplink_delivered"]).all()  # nothing was on the wire
     np.testing.assert_array_equal(metrics["bytes_sent"], 0)
@@ -424,19 +450,24 @@ def test_draws_of_a_run_of_steps_are_those_of_its_steps(channel, local_steps):
 
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_training_does_not_depend_on_how_many_steps_are_drawn_together(monkeypatch, channel):
-    def trained(num_bytes, together):
+    def trained(count, num_bytes, together):
         monkeypatch.setattr(draws, "AHEAD_BYTES", num_bytes)
         assert draws.drawn_together(problem, config, count) == together
-        return jax.jit(functools.partial(train.advance, problem, count=count))(
+        found = jax.jit(functools.partial(train.advance, problem, count=count))(
             config, state, examples, jnp.asarray(shards)
         )
+        assert found[1].train_loss.shape == (count,)
+        assert found[0].step == count
+        return found
 
     problem, config, examples, shards = small(drop_probability=0.4, servers=2, **channel)
     state = train.init(problem, config, examples)
     step = 2 * 4 * problem.layout.num_packets + 4 * 4 * 4  # bytes: two masks, four batches of four
-    for count, num_bytes, together in ((6, 4 * step, 3), (6, 10 * step, 6), (5, 4 * step, 1)):
-        one, many = trained(step - 1, 1), trained(num_bytes, together)
+    one = trained(6, step - 1, 1)
+    for num_bytes, together in ((4 * step, 3), (10 * step, 6)):
+        many = trained(6, num_bytes, together)
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), many, one)
         jax.tree.map(np.testing.assert_array_equal, many[1].traffic, one[1].traffic)
-        assert many[1].train_loss.shape == (count,)
-        assert many[0].step == count
+    # A prime number of them, of which four would fit: one by one, the same as the first of six.
+    prime = trained(5, 4 * step, 1)
+    np.testing.assert_allclose(prime[1].train_loss, one[1].train_loss[:5], rtol=1e-6)
