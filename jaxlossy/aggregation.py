@@ -5,20 +5,17 @@ name of what it is applied to: the replicas after their local steps, or the grad
 optimizer.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxlossy.channel import Delivered
 from jaxlossy.config import Config
 from jaxlossy.devices import platform_dependent
-
-#: Bytes of all workers' copies of a run of packets, on CPUs; measured in BUILD_NOTES.md.
-RUN_BYTES = 768 * 2**10
+from jaxlossy.kernels import averages
+from jaxlossy.kernels.calls import call, like
 
 
 class Aggregation(NamedTuple):
@@ -51,54 +48,23 @@ def average_arrived(
     >>> average_arrived(jnp.array([[[1.0]], [[3.0]], [[8.0]]]), Delivered(up, down)).ravel()
     Array([2., 3., 2.], dtype=float32)
     """
-    return platform_dependent(packets, delivered, cpu=_average_run_by_run, default=_average_at_once)
 
+    def on_cpu(packets, up, down):
+        rows = packets.reshape(len(packets), -1)
+        shapes = like(rows, *rows.shape), like(rows, 4 * len(rows))
+        return call(averages.average, shapes, rows, up, down, in_place=True)[0].reshape(
+            packets.shape
+        )
 
-def _average_at_once(packets, delivered):
-    # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
-    total = jnp.where(delivered.up[:, :, None], packets, 0).sum(axis=0)
-    return _receive(packets, total, delivered)
+    def in_xla(packets, up, down):
+        # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.
+        total = jnp.where(up[:, :, None], packets, 0).sum(axis=0, keepdims=True)
+        count = up.sum(axis=0, keepdims=True, dtype=packets.dtype)
+        average = total / jnp.maximum(count, 1)[:, :, None]
+        return jnp.where((down & (count > 0))[:, :, None], average, packets)
 
-
-def _average_run_by_run(packets, delivered):
-    """The same for XLA's CPU backend, which would write out all that arrived before it sums.
-
-    Workers are added one by one, indexed in a loop: a scan over a batch of configs would transpose
-    all replicas first. Runs of packets are so short that the cache still has them at the end.
-    """
-    workers, num_packets, length = packets.shape
-    size = max(1, RUN_BYTES // (workers * length * packets.dtype.itemsize))
-    # Never all of them: XLA writes a part of an array in its place, but makes a new one of a whole.
-    size = min(size, math.ceil(num_packets / 2))
-
-    def average_run(packets, start, size):
-        def part(array):
-            return jax.lax.dynamic_slice_in_dim(array, start, size, axis=1)
-
-        masks = Delivered(*map(part, delivered))
-
-        def add(worker, total):
-            one = jax.lax.dynamic_slice(packets, (worker, start, 0), (1, size, length))[0]
-            here = jax.lax.dynamic_index_in_dim(masks.up, worker, keepdims=False)
-            return total + jnp.where(here[:, None], one, 0)
-
-        total = jnp.zeros((size, length), packets.dtype)
-        total = jax.lax.fori_loop(0, workers, add, total, unroll=4)
-        run = _receive(part(packets), total, masks)
-        return jax.lax.dynamic_update_slice_in_dim(packets, run, start, axis=1)
-
-    whole = num_packets // size
-    packets = jax.lax.fori_loop(0, whole, lambda i, p: average_run(p, i * size, size), packets)
-    left = num_packets - whole * size
-    return average_run(packets, whole * size, left) if left else packets
-
-
-def _receive(packets, total, delivered):
-    """What every worker holds, from the sum of what arrived at the servers."""
-    count = delivered.up.sum(axis=0, keepdims=True, dtype=packets.dtype)
-    average = total[None] / jnp.maximum(count, 1)[:, :, None]
-    received = delivered.down & (count > 0)
-    return jnp.where(received[:, :, None], average, packets)
+    cpu = on_cpu if packets.dtype == jnp.float32 else in_xla
+    return platform_dependent(packets, *delivered, cpu=cpu, default=in_xla)
 
 
 def _rps(payload: str) -> Aggregation:

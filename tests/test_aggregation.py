@@ -13,6 +13,14 @@ from jaxlossy.channel import Delivered
 apply = jax.jit(average_arrived)
 
 
+@pytest.fixture(params=["cpu", "default"])
+def form(request, monkeypatch):
+    """Both forms, as if the device were another one."""
+    monkeypatch.setattr(
+        aggregation, "platform_dependent", lambda *args, **forms: forms[request.param](*args)
+    )
+
+
 @st.composite
 def exchanges(draw):
     """Shapes, placement and masks of one exchange; self-messages always arrive."""
@@ -65,6 +73,7 @@ def test_an_impulse_ends_up_where_the_masks_say(exchange, data):
 
 
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+@pytest.mark.usefixtures("form")
 def test_what_did_not_arrive_contaminates_nothing(bad):
     values = jnp.array([1.0, 3.0, bad]).reshape(3, 1, 1)
     up = jnp.array([True, True, False]).reshape(3, 1)
@@ -78,15 +87,23 @@ def test_no_arrival_leaves_everyone_their_own():
     np.testing.assert_array_equal(average_arrived(values, nothing), values)
 
 
-@pytest.mark.parametrize("run_bytes", [1, 3 * 5 * 2 * 4, 10**6])
-def test_runs_of_packets_do_not_change_the_average(monkeypatch, run_bytes):
-    """One packet at a time, three of them with two left over, all of them at once."""
-    monkeypatch.setattr(aggregation, "RUN_BYTES", run_bytes)
+@pytest.mark.parametrize("shape", [(5, 8, 2), (3, 2, 16), (4, 3, 300)])
+@pytest.mark.parametrize("axes", [(0, 0), (0, None), (None, 0)])
+@pytest.mark.usefixtures("form")
+def test_of_replicas_and_masks_either_may_be_shared(shape, axes):
     rng = np.random.default_rng(0)
-    values = rng.normal(size=(5, 8, 2)).astype(np.float32)
-    up, down = rng.random((2, 5, 8)) > 0.5
-    values[~up] = np.where(rng.random((5, 8, 1)) > 0.5, np.inf, values)[~up]  # lost anyway
-    result = jax.jit(aggregation.average_arrived)(values, Delivered(up, down))
-    expected = aggregation._average_at_once(values, Delivered(up, down))
-    assert np.isfinite(result[down & up.any(axis=0)]).all()
-    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
+    values = rng.normal(size=(2, *shape)).astype(np.float32)
+    masks = rng.random((2, 2, *shape[:2])) > 0.5
+    masks[:, 0, :, 0] = False  # nothing arrives
+    given = [
+        array[0] if axis is None else array
+        for array, axis in zip((values, masks), axes, strict=True)
+    ]
+    result = jax.jit(jax.vmap(lambda v, m: average_arrived(v, Delivered(*m)), axes))(*given)
+    for i in range(2):
+        v, m = (
+            array[0 if axis is None else i]
+            for array, axis in zip((values, masks), axes, strict=True)
+        )
+        expected = reference.average_arrived(v, *m)
+        np.testing.assert_allclose(result[i], expected, rtol=1e-6, atol=1e-6)

@@ -10,7 +10,13 @@ import numpy as np
 from jaxlossy.jit import callback
 
 
-def call(kernel: Callable[[int], int], results: Any, *arguments: Any, **attributes: int) -> Any:
+def call(
+    kernel: Callable[[int], int],
+    results: Any,
+    *arguments: Any,
+    in_place: bool = False,
+    **attributes: int,
+) -> Any:
     """Calls a kernel, on CPUs; under vmap, on all of a batch at once.
 
     Args:
@@ -18,7 +24,8 @@ def call(kernel: Callable[[int], int], results: Any, *arguments: Any, **attribut
         has to ask ``asks_metadata`` first, and takes any number of leading axes; an argument that
         does not differ along one has length 1 there.
       results: shapes and types, without axes of vmap.
-      arguments: arrays of numbers of 4 bytes.
+      arguments: arrays.
+      in_place: whether the first result is the first argument, on which the kernel writes.
       attributes: integers.
     """
     name = f"jaxlossy_{kernel.__name__}"
@@ -26,7 +33,11 @@ def call(kernel: Callable[[int], int], results: Any, *arguments: Any, **attribut
         capsule = _new_capsule(callback(kernel), None, None)
         jax.ffi.register_ffi_target(name, capsule, platform="cpu")
         _registered.add(name)
-    return jax.ffi.ffi_call(name, results, vmap_method="expand_dims")(
+    # What is written on differs along all axes.
+    how: Any = {"vmap_method": "expand_dims"}
+    if in_place:
+        how = {"vmap_method": "broadcast_all", "input_output_aliases": {0: 0}}
+    return jax.ffi.ffi_call(name, results, **how)(
         *arguments, **{key: np.int64(value) for key, value in attributes.items()}
     )
 

@@ -51,6 +51,11 @@ class Registers:
         """``base + step * index``."""
         return self.builder.add(base, self.builder.mul(step, index))
 
+    def address(self, base: Any, index: Any) -> Any:
+        """An address from a list of them in memory."""
+        place = self.builder.inttoptr(self.at(base, long(8), index), _LONG.as_pointer())
+        return self.builder.load(place)
+
     def floats(self, base: Any, index: Any) -> Any:
         """The address of a float, counted from the base."""
         return self.at(base, long(FLOAT_BYTES), index)
@@ -95,6 +100,10 @@ class Registers:
     def constant(self, value: float) -> Any:
         """A register that holds the number in all lanes."""
         return ir.Constant(_VECTOR, [value] * LANES)
+
+    def everywhere(self, value: Any) -> Any:
+        """A register that holds a float in all lanes."""
+        return self._everywhere(value, _VECTOR)
 
     def broadcast(self, address: Any) -> Any:
         """A register that holds one float from memory in all lanes."""

@@ -49,6 +49,19 @@ def get_integer(builder, base, index):
     return builder.sext(builder.load(place), ir.IntType(64))
 
 
+@emitted(types.void, *[types.int64] * 3)
+def put_integer(builder, base, index, value):
+    """Writes an integer of 8 bytes, counted from an address."""
+    builder.store(value, builder.gep(_pointer(builder, base, ir.IntType(64)), [index]))
+
+
+@emitted(types.int64, *[types.int64] * 2)
+def get_byte(builder, base, index):
+    """A byte, counted from an address."""
+    place = builder.gep(_pointer(builder, base, ir.IntType(8)), [index])
+    return builder.zext(builder.load(place), ir.IntType(64))
+
+
 @emitted(types.void, *[types.int64] * 2, types.float32)
 def put(builder, base, index, value):
     """Writes a float, counted from an address."""
@@ -108,8 +121,8 @@ def batch(buffer, axes):
 
 
 @inlined
-def item(buffer, axes, i, result, result_axes):
-    """The address of what belongs to number i of a result's batch.
+def place(buffer, axes, i, result, result_axes):
+    """How many elements of a buffer lie before those that belong to number i of a result's batch.
 
     A buffer has the same axes of the batch, or axes of length 1, for what does not differ.
 
@@ -118,17 +131,23 @@ def item(buffer, axes, i, result, result_axes):
     """
     number, own, leading = 0, 1, _read(buffer + _RANK) - axes
     for axis in range(1, leading + 1):
-        place = i
+        here = i
         if axis < leading:
             length = size(result, -result_axes - axis)
-            place, i = i % length, i // length
-        here = size(buffer, -axes - axis)
-        if here > 1:
-            number += place * own
-            own *= here
+            here, i = i % length, i // length
+        length = size(buffer, -axes - axis)
+        if length > 1:
+            number += here * own
+            own *= length
     for axis in range(-axes, 0):
         number *= size(buffer, axis)
-    return data(buffer) + FLOAT_BYTES * number
+    return number
+
+
+@inlined
+def item(buffer, axes, i, result, result_axes):
+    """The address of what belongs to number i of a result's batch, of numbers of 4 bytes."""
+    return data(buffer) + FLOAT_BYTES * place(buffer, axes, i, result, result_axes)
 
 
 @inlined
