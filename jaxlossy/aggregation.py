@@ -50,6 +50,7 @@ def average_arrived(
     """
 
     def on_cpu(packets, up, down):
+        # As rows, as which the workers' trees were put there: in another shape XLA would copy them.
         rows = packets.reshape(len(packets), -1)
         shapes = like(rows, *rows.shape), like(rows, 4 * len(rows))
         return call(averages.average, shapes, rows, up, down, in_place=True)[0].reshape(

@@ -11,14 +11,14 @@ _ADDRESS_BYTES = 8
 
 
 def average(frame):
-    """In the place of packets (..., worker, packet, length), by masks (..., worker, packet).
+    """In the place of rows (..., worker, packet x length), by masks (..., worker, packet).
 
-    Masks are bytes: what arrived at the servers, and what comes back from them. Results: the
-    packets, and room for two addresses a worker (..., 4 worker).
+    Masks are bytes: what arrived at the servers, and what comes back from them. Results: the rows,
+    and room for two addresses a worker (..., 4 worker).
     """
     if xla.asks_metadata(frame):
         return 0
-    packets, up, down = xla.argument(frame, 0), xla.argument(frame, 1), xla.argument(frame, 2)
+    up, down = xla.argument(frame, 1), xla.argument(frame, 2)
     result, room = xla.result(frame, 0), xla.result(frame, 1)
     workers, count = xla.size(up, -2), xla.size(up, -1)
     length = xla.size(result, -1) // count
