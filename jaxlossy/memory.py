@@ -35,10 +35,9 @@ def footprint(
 
     On each of the devices that share its workers, where there are several.
 
-    Held are its state, once as it comes in and once as it goes out, and its report. Live are its
-    batches, a few copies of its replicas, and what is drawn at once; and for every live replica the
-    most that a gradient or an evaluation has at once, operation after operation (the compiler
-    merges some of them).
+    Held are its state, which changes in place, and its report. Live are its batches, a few copies
+    of its replicas, and what is drawn at once; and for every live replica the most that a gradient
+    or an evaluation has at once, operation after operation (the compiler merges some of them).
     """
     state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
     _, report = jax.eval_shape(
@@ -51,7 +50,7 @@ def footprint(
     chunk = jax.ShapeDtypeStruct(examples.test_x.shape[1:], examples.test_x.dtype)
     evaluation = most_at_once(jax.make_jaxpr(problem.model.apply)(shapes[0], chunk, shapes[1]))
     replica = int(COPIES * max(most_at_once(jax.make_jaxpr(gradient)(*shapes)), evaluation))
-    held = 2 * num_bytes(state) + num_bytes(shards)
+    held = num_bytes(state) + num_bytes(shards)
     working = config.workers * num_bytes(shapes[2:]) + 4 * num_bytes(state.replicas)
     working += DRAWING * num_bytes(drawn)
     return Footprint(

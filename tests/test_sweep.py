@@ -395,7 +395,7 @@ def test_the_footprint_covers_the_state_and_grows_with_it():
     plain, momentum = footprint_of(), footprint_of(optimizer="momentum")
     wide = footprint_of(features=(500,))
     replicas = 4 * 4 * 8 * 7
-    assert plain.held > 2 * replicas
+    assert replicas < plain.held < 2 * replicas
     assert momentum.held > plain.held + replicas
     assert wide.held > 50 * plain.held
     everyone = devices.Live(1, 4)
