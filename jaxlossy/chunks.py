@@ -52,9 +52,11 @@ def map_in_place(
         part, outputs = several(_take(states, start, count), _take(args, start, count))
         return _put(states, part, start, count), outputs
 
+    # Unsigned, as JAX would else see to negative ones with an operation of its own.
+    starts = jnp.arange(0, length, count, jnp.uint32)
     if count == length > 1:
-        return advance(states, 0)
-    states, outputs = jax.lax.scan(advance, states, jnp.arange(0, length, count))
+        return advance(states, starts[0])
+    states, outputs = jax.lax.scan(advance, states, starts)
     if count > 1:
         outputs = jax.tree.map(lambda leaf: leaf.reshape(length, *leaf.shape[2:]), outputs)
     return states, outputs

@@ -51,7 +51,7 @@ class Packed(View):
             return layout.treedef.unflatten([leaf.reshape(count, *shape) for leaf, shape in leaves])
 
         cpu = split if self._has_kernel else unpack
-        tree = platform_dependent(self.rows, jnp.int32(start), cpu=cpu, default=unpack)
+        tree = platform_dependent(self.rows, start, cpu=cpu, default=unpack)
         return jax.tree.map(lambda leaf: leaf[0], tree) if count == 1 else tree
 
     def put(self, part: Any, start: Any, count: int) -> "Packed":
@@ -69,12 +69,13 @@ class Packed(View):
             column = 0
             for leaf in layout.treedef.flatten_up_to(part):
                 new = leaf.reshape(count, -1)
-                rows = jax.lax.dynamic_update_slice(rows, new, (start, jnp.int32(column)))
+                where = start, jnp.asarray(column, start.dtype)
+                rows = jax.lax.dynamic_update_slice(rows, new, where)
                 column += new.shape[1]
             return rows
 
         cpu = leaf_by_leaf if self._has_kernel and count < len(self.rows) else at_once
-        rows = platform_dependent(self.rows, part, jnp.int32(start), cpu=cpu, default=at_once)
+        rows = platform_dependent(self.rows, part, start, cpu=cpu, default=at_once)
         return dataclasses.replace(self, rows=rows)
 
     @property

@@ -134,7 +134,7 @@ def step(
     def payload(statistics, given):
         params, batch = given
         (loss, statistics), grads = gradient(params, statistics, batch)
-        return statistics, (layout.pack_one(grads), loss)
+        return statistics, (layout.pack_one(grads).ravel(), loss)
 
     over_workers = functools.partial(map_in_place, problem.live_workers)
     replicas = Packed.of(layout, state.replicas)
@@ -146,9 +146,10 @@ def step(
         )
         packets, rule_state = rule.apply(state.aggregation, replicas.packets, draws.delivered)
     else:
-        statistics, (packets, losses) = over_workers(
+        statistics, (rows, losses) = over_workers(
             payload, state.statistics, (replicas, draws.batches[0])
         )
+        packets = Packed(layout, rows).packets
         packets, rule_state = rule.apply(state.aggregation, packets, draws.delivered)
         (replicas, optimizer_state), _ = over_workers(
             update, (replicas, state.optimizer), Packed.of(layout, packets)

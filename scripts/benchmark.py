@@ -342,13 +342,16 @@ def run_averaging(parameters: int, num_configs: int) -> Timed:
     rng = np.random.default_rng(0)
     masks = Delivered(*(rng.random((2, *shape)) >= DROP_PROBABILITY))
     masks = devices_lib.place(masks, mesh, split=True)
-    state = devices_lib.zeros(jax.ShapeDtypeStruct((*shape, size), jnp.float32), mesh)
+    rows = jax.ShapeDtypeStruct((num_configs, WORKERS, shape[-1] * size), jnp.float32)
+    state = devices_lib.zeros(rows, mesh)
 
-    def steps(count, packets, masks):
-        def step(index, packets):  # other masks in every step
-            return average_arrived(packets, Delivered(*(jnp.roll(m, index, 1) for m in masks)))
+    def steps(count, rows, masks):
+        def step(index, rows):  # other masks in every step; on rows, as in training
+            delivered = Delivered(*(jnp.roll(m, index, 1) for m in masks))
+            packets = rows.reshape(*masks[0].shape, size)
+            return average_arrived(packets, delivered).reshape(rows.shape)
 
-        return jax.lax.fori_loop(0, count, step, packets), ()
+        return jax.lax.fori_loop(0, count, step, rows), ()
 
     run = devices_lib.compile_over_configs(steps, 0, state, masks, mesh=mesh, live=1)
 

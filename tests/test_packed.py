@@ -78,10 +78,13 @@ def test_configs_may_be_an_axis_before_the_workers(live):
     jax.tree.map(np.testing.assert_array_equal, outputs, several[0])
 
 
-@pytest.mark.parametrize("live", [1, 2])
-def test_no_step_copies_all_rows(live):
+@pytest.mark.parametrize(
+    ("live", "aggregation"),
+    [(1, "model_averaging"), (2, "model_averaging"), (1, "gradient_averaging")],
+)
+def test_no_step_copies_all_rows(live, aggregation):
     """On CPUs; XLA copies an array where it can not tell that it is free to write on it."""
-    problem, config, examples, shards = small(features=(64,))
+    problem, config, examples, shards = small(features=(64,), aggregation=aggregation)
     problem = dataclasses.replace(problem, live_workers=live)
     state = jax.eval_shape(functools.partial(train.init, problem), config, examples)
 

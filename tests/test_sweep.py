@@ -396,7 +396,7 @@ def test_the_footprint_covers_the_state_and_grows_with_it():
     wide = footprint_of(features=(500,))
     replicas = 4 * 4 * 8 * 7
     assert replicas < plain.held < 2 * replicas
-    assert momentum.held > plain.held + replicas
+    assert momentum.held >= plain.held + 4 * 4 * 53  # parameters, without padding
     assert wide.held > 50 * plain.held
     everyone = devices.Live(1, 4)
     assert wide.working(everyone) > 50 * plain.working(everyone)
