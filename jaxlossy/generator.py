@@ -5,6 +5,7 @@ every worker. So there it is a kernel of our own.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,8 @@ def _blocks(key, first, count):
 
 def _has_kernel(shape):
     # Without this setting, JAX's numbers depend on how many there are.
-    return jax.config.jax_threefry_partitionable and 0 < math.prod(shape) < 2**31
+    settings: Any = jax.config
+    return settings.jax_threefry_partitionable and 0 < math.prod(shape) < 2**31
 
 
 def _random_bits(key, bit_width, shape):
