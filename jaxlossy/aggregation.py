@@ -53,9 +53,8 @@ def average_arrived(
         # As rows, as which the workers' trees were put there: in another shape XLA would copy them.
         rows = packets.reshape(len(packets), -1)
         shapes = like(rows, *rows.shape), like(rows, 4 * len(rows))
-        return call(averages.average, shapes, rows, up, down, in_place=True)[0].reshape(
-            packets.shape
-        )
+        rows, _ = call(averages.average, shapes, rows, up, down, in_place=True)
+        return rows.reshape(packets.shape)
 
     def in_xla(packets, up, down):
         # A lost copy is left out by where: a weight of 0 would let a diverged worker's inf through.

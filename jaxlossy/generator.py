@@ -14,13 +14,13 @@ from jaxtyping import Array, Int
 
 from jaxlossy.devices import platform_dependent
 from jaxlossy.kernels import threefry
-from jaxlossy.kernels.calls import call
+from jaxlossy.kernels.calls import call, like
 
 _JAX = random.threefry_prng_impl
 
 
 def _blocks(key, first, count):
-    return call(threefry.blocks, jax.ShapeDtypeStruct((2, count), jnp.uint32), key, first)
+    return call(threefry.blocks, like(key, 2, count), key, first)
 
 
 def _has_kernel(shape):

@@ -471,3 +471,5 @@ def test_training_does_not_depend_on_how_many_steps_are_drawn_together(monkeypat
     # A prime number of them, of which four would fit: one by one, the same as the first of six.
     prime = trained(5, 4 * step, 1)
     np.testing.assert_allclose(prime[1].train_loss, one[1].train_loss[:5], rtol=1e-6)
+    first = jax.tree.map(lambda counts: counts[:5], one[1].traffic)
+    jax.tree.map(np.testing.assert_array_equal, prime[1].traffic, first)

@@ -53,7 +53,7 @@ def _write_average(builder, arrived, num_arrived, receivers, num_receivers, leng
     write = Registers(builder)
     divisor = write.everywhere(builder.sitofp(num_arrived, ir.FloatType()))
 
-    def panel(column, width, mask=None):
+    def panel(column, width, mask):
         sums = [write.variable() for _ in range(width)]
 
         def for_each_number(addresses, count, do):
@@ -74,9 +74,6 @@ def _write_average(builder, arrived, num_arrived, receivers, num_receivers, leng
             lambda total, place: write.store(builder.load(total), place, mask),
         )
 
-    column = long(0)
-    for width in (8, 1):
-        column = write.for_each(
-            width * LANES, column, length, lambda column, width=width: panel(column, width)
-        )
-    write.if_any_left(column, length, lambda mask: panel(column, 1, mask))
+    wide = 8  # registers side by side
+    column = write.for_each(wide * LANES, long(0), length, lambda column: panel(column, wide, None))
+    write.for_registers(column, length, lambda column, mask: panel(column, 1, mask))

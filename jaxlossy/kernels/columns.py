@@ -1,11 +1,9 @@
 """Sums over the columns of matrices, and their columns scaled and added."""
 
-from typing import Any
-
 from numba import types
 
 from jaxlossy.jit import apart, emitted
-from jaxlossy.kernels.registers import FLOAT_BYTES, LANES, Registers, long
+from jaxlossy.kernels.registers import FLOAT_BYTES, Registers, long
 
 #: Rows whose sums run side by side, so that an addition need not wait for the one before.
 AT_ONCE = 4
@@ -46,7 +44,7 @@ def _sums(builder, x, y, rows, columns, *results):
                 write.add_product(first, builder.load(other), one)
             write.store(builder.load(first), write.floats(result, column), mask)
 
-    _for_panels(write, columns, panel)
+    write.for_registers(long(0), columns, panel)
 
 
 @emitted(types.void, *[types.int64] * 8)
@@ -64,10 +62,4 @@ def _combine(builder, x, y, of_x, of_y, start, z, rows, columns):
                 write.add_product(total, write.load(builder.add(base, place), mask), factor)
             write.store(builder.load(total), builder.add(z, place), mask)
 
-    _for_panels(write, columns, panel)
-
-
-def _for_panels(write: Registers, columns: Any, panel: Any) -> None:
-    """Runs ``panel(column, mask)`` for every register that a row fills, then for what is left."""
-    column = write.for_each(LANES, long(0), columns, lambda column: panel(column, None))
-    write.if_any_left(column, columns, lambda mask: panel(column, mask))
+    write.for_registers(long(0), columns, panel)

@@ -143,6 +143,11 @@ class Registers:
             lanes = ir.Constant(kind, _NUMBERS)
             body(self.builder.icmp_signed("<", lanes, count))
 
+    def for_registers(self, begin: Any, end: Any, body: Callable[[Any, Any], None]) -> None:
+        """Runs ``body(at, mask)`` register by register, then for what is left; else no mask."""
+        at = self.for_each(LANES, begin, end, lambda at: body(at, None))
+        self.if_any_left(at, end, lambda mask: body(at, mask))
+
     def _everywhere(self, value: Any, kind: Any) -> Any:
         undefined = ir.Constant(kind, ir.Undefined)
         one = self.builder.insert_element(undefined, value, ir.Constant(_INT, 0))

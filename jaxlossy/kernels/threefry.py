@@ -35,7 +35,7 @@ def _fill(builder, key, start, words, count):
     keys.append(builder.xor(builder.xor(*keys), _constant(_PARITY)))
     lanes = ir.Constant(_WORDS, list(range(LANES)))
 
-    def some(first, mask=None):
+    def some(first, mask):
         number = builder.add(write.integers(builder.add(start, first)), lanes)
         x = keys[0], builder.add(keys[1], number)
         for i in range(5):
@@ -46,8 +46,7 @@ def _fill(builder, key, start, words, count):
         for place, word in zip((first, builder.add(count, first)), x, strict=True):
             write.store(builder.bitcast(word, write.vector), write.floats(words, place), mask)
 
-    done = write.for_each(LANES, long(0), count, some)
-    write.if_any_left(done, count, lambda mask: some(done, mask))
+    write.for_registers(long(0), count, some)
 
 
 def _mix(builder, x, y, rotation):
