@@ -11,14 +11,6 @@ from jaxlossy.data import from_arrays
 from jaxlossy.errors import ConfigError
 
 
-@pytest.mark.parametrize("shape", [(9, 2), (6, 5, 3), (1, 4, 1)])
-def test_the_pooling_is_max_pooling(shape):
-    x = jax.random.normal(jax.random.key(0), (2, *shape))
-    window = tuple(min(2, size) for size in shape[:-1])
-    expected = nn.max_pool(x, window, strides=window)
-    np.testing.assert_array_equal(models.max_pool(x), expected)
-
-
 @pytest.mark.parametrize(
     ("name", "normalization", "shape", "parameters"),
     [

@@ -62,10 +62,9 @@ def _write_average(builder, arrived, num_arrived, receivers, num_receivers, leng
                 for j, total in enumerate(sums):
                     do(total, write.floats(place, long(j * LANES)))
 
-        def add(total, place):
-            builder.store(builder.fadd(builder.load(total), write.load(place, mask)), total)
-
-        for_each_number(arrived, num_arrived, add)
+        for_each_number(
+            arrived, num_arrived, lambda total, place: write.add(total, write.load(place, mask))
+        )
         for total in sums:
             builder.store(builder.fdiv(builder.load(total), divisor), total)
         for_each_number(

@@ -24,7 +24,6 @@ def combine(x, y, of_x, of_y, start, z, rows, columns):
 @emitted(types.void, *[types.int64] * 6)
 def _sums(builder, x, y, rows, columns, *results):
     write = Registers(builder)
-    one = write.constant(1.0)
     step = builder.mul(columns, long(FLOAT_BYTES))
 
     def panel(column, mask):
@@ -34,14 +33,14 @@ def _sums(builder, x, y, rows, columns, *results):
             for i, (total, product) in enumerate(parts[:count]):
                 place = write.floats(write.at(long(0), step, builder.add(row, long(i))), column)
                 right = write.load(builder.add(y, place), mask)
-                write.add_product(total, right, one)
+                write.add(total, right)
                 write.add_product(product, write.load(builder.add(x, place), mask), right)
 
         done = write.for_each(AT_ONCE, long(0), rows, lambda row: add(row, AT_ONCE))
         write.for_each(1, done, rows, lambda row: add(row, 1))
         for result, (first, *others) in zip(results, zip(*parts, strict=True), strict=True):
             for other in others:
-                write.add_product(first, builder.load(other), one)
+                write.add(first, builder.load(other))
             write.store(builder.load(first), write.floats(result, column), mask)
 
     write.for_registers(long(0), columns, panel)

@@ -97,10 +97,6 @@ class Registers:
         align = ir.Constant(_INT, FLOAT_BYTES)
         self._call("llvm.masked.store", ".p0", kind, value, pointer, align, mask)
 
-    def constant(self, value: float) -> Any:
-        """A register that holds the number in all lanes."""
-        return ir.Constant(_VECTOR, [value] * LANES)
-
     def everywhere(self, value: Any) -> Any:
         """A register that holds a float in all lanes."""
         return self._everywhere(value, _VECTOR)
@@ -113,6 +109,10 @@ class Registers:
     def integers(self, value: Any) -> Any:
         """A register that holds an integer, its lower 4 bytes, in all lanes."""
         return self._everywhere(self.builder.trunc(value, _INT), ir.VectorType(_INT, LANES))
+
+    def add(self, total: Any, value: Any) -> None:
+        """Adds a register to a variable."""
+        self.builder.store(self.builder.fadd(self.builder.load(total), value), total)
 
     def add_product(self, total: Any, a: Any, b: Any) -> None:
         """Adds ``a b`` to a variable, rounded once where the processor can."""

@@ -17,6 +17,9 @@ TILES = {2: (4, 2, 1), 1: (8, 4, 2, 1)}
 if REGISTERS == 32:
     TILES = {4: (4, 2, 1), 2: (8, 4, 2, 1), 1: (16, 8, 4, 2, 1)}
 
+#: Sums that an addition to one of them need not wait for, so that one can begin at any time.
+SUMS = 8
+
 _ARGUMENTS = [types.int64] * 14
 
 
@@ -131,12 +134,14 @@ def _write_panels(write: Registers, product: _Product) -> None:
 
 def _write_tile(write, product, row, column, shape, mask) -> None:
     builder, (rows, width) = write.builder, shape
-    sums = [[write.variable() for _ in range(width)] for _ in range(rows)]
+    # Each addition waits for the one before, so a small tile has several sums that take turns.
+    turns = max(1, SUMS // (rows * width))
+    tiles = [[[write.variable() for _ in range(width)] for _ in range(rows)] for _ in range(turns)]
 
     def places(base, step):
         """The variables of the tile, and where in a matrix they belong."""
         base = write.floats(write.at(base, step, row), column)
-        for i, line in enumerate(sums):
+        for i, line in enumerate(tiles[0]):
             for j, total in enumerate(line):
                 yield total, write.floats(write.at(base, step, long(i)), long(j * LANES))
 
@@ -146,15 +151,30 @@ def _write_tile(write, product, row, column, shape, mask) -> None:
     a, b = write.at(product.a, product.a_down, row), write.at(product.b, product.b_across, column)
     with write.repeat(product.outer) as outer:
         a, b = write.at(a, product.a_outer, outer), write.at(b, product.b_outer, outer)
-        with write.repeat(product.inner) as inner:
-            a, b = write.at(a, product.a_along, inner), write.at(b, product.b_along, inner)
+
+        def add(inner, tile):
+            left, above = write.at(a, product.a_along, inner), write.at(b, product.b_along, inner)
             if product.b_across is _NUMBER:
-                right = [write.load(write.floats(b, long(j * LANES)), mask) for j in range(width)]
+                right = [
+                    write.load(write.floats(above, long(j * LANES)), mask) for j in range(width)
+                ]
             else:
-                right = [write.gather(b, product.b_across, mask)]
-            for i, line in enumerate(sums):
-                left = write.broadcast(write.at(a, product.a_down, long(i)))
+                right = [write.gather(above, product.b_across, mask)]
+            for i, line in enumerate(tile):
+                number = write.broadcast(write.at(left, product.a_down, long(i)))
                 for total, factor in zip(line, right, strict=True):
-                    write.add_product(total, left, factor)
+                    write.add_product(total, number, factor)
+
+        def in_turns(inner):
+            for turn, tile in enumerate(tiles):
+                add(builder.add(inner, long(turn)), tile)
+
+        done = write.for_each(turns, long(0), product.inner, in_turns)
+        if turns > 1:
+            write.for_each(1, done, product.inner, lambda inner: add(inner, tiles[0]))
+    for line, *others in zip(*tiles, strict=True):
+        for total, *parts in zip(line, *others, strict=True):
+            for part in parts:
+                write.add(total, builder.load(part))
     for total, address in places(product.c, product.c_step):
         write.store(builder.load(total), address, mask)
