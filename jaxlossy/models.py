@@ -54,7 +54,7 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """3-wide convolutions, normalised, with 2-wide max-pooling and ReLU, then a global mean.
+    """3-wide convolutions, normalised, with ReLU and 2-wide max-pooling, then a global mean.
 
     Channels last, with one, two or more spatial axes.
     """
@@ -69,9 +69,7 @@ class CNN(nn.Module):
         space = x.ndim - 2
 
         def block(module, x, width):
-            x = normalize(self.normalization, Conv(width)(x), train=train)
-            # As the other way round, with a quarter of the numbers.
-            return nn.relu(max_pool(x))
+            return max_pool(normalize(self.normalization, Conv(width)(x), train=train, relu=True))
 
         if self.remat:
             block = nn.remat(block, static_argnums=2)

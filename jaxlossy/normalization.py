@@ -22,8 +22,8 @@ from jaxlossy.kernels.calls import call, if_float32, like
 MOMENTUM = 0.9
 
 
-def normalize(kind: str, x: jax.Array, *, train: bool) -> jax.Array:
-    """A normalising layer with a scale and a shift, inside a module.
+def normalize(kind: str, x: jax.Array, *, train: bool, relu: bool = False) -> jax.Array:
+    """A normalising layer with a scale and a shift, and ReLU if asked for, inside a module.
 
     Args:
       kind: 'group': by groups of channels, eight of them where the width allows; 'batch': by the
@@ -31,83 +31,90 @@ def normalize(kind: str, x: jax.Array, *, train: bool) -> jax.Array:
       x: (batch, ..., channels).
     """
     if kind == "group":
-        return GroupNorm(math.gcd(x.shape[-1], 8))(x)
-    return nn.BatchNorm(use_running_average=not train, momentum=MOMENTUM)(x)
+        return GroupNorm(math.gcd(x.shape[-1], 8), relu)(x)
+    x = nn.BatchNorm(use_running_average=not train, momentum=MOMENTUM)(x)
+    return nn.relu(x) if relu else x
 
 
 class GroupNorm(nn.Module):
-    """The same function, parameters and initial weights as ``nn.GroupNorm``."""
+    """The function, parameters and initial weights of ``nn.GroupNorm``; then ReLU, if asked."""
 
     num_groups: int
+    relu: bool = False
 
     @nn.compact
     def __call__(self, x):
         scale = self.param("scale", nn.initializers.ones, x.shape[-1:])
         bias = self.param("bias", nn.initializers.zeros, x.shape[-1:])
-        return group_norm(x, scale, bias, self.num_groups)
+        return group_norm(x, scale, bias, self.num_groups, self.relu)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def group_norm(
     x: Float[Array, "batch ... channels"],
     scale: Float[Array, " channels"],
     bias: Float[Array, " channels"],
     num_groups: int,
+    relu: bool = False,
 ) -> Float[Array, "batch ... channels"]:
     """Every image less the mean of a group of its channels, over their deviation; then scaled.
+
+    With `relu` what is negative becomes 0, which saves a pass over the images.
 
     >>> group_norm(jnp.array([[[1.0], [3.0], [3.0], [1.0]]]), jnp.ones(1), jnp.zeros(1), 1).round(3)
     Array([[[-1.], [ 1.], [ 1.], [-1.]]], dtype=float32)
     """
-    return _forward(x, scale, bias, num_groups)[0]
+    return _forward(x, scale, bias, num_groups, relu)[0]
 
 
-def _forward(x, scale, bias, num_groups):
+def _forward(x, scale, bias, num_groups, relu):
     def on_cpu(x, scale, bias):
         flat = x.reshape(x.shape[0], -1, x.shape[-1])
         statistic = like(x, x.shape[0], num_groups)
-        shapes = (like(x, *flat.shape), statistic, statistic, like(x, 3, x.shape[-1]))
-        y, mean, inverse, _ = call(groups.normalize, shapes, flat, scale, bias)
+        shapes = (like(x, *flat.shape), statistic, statistic, like(x, 2, x.shape[-1]))
+        y, mean, inverse, _ = call(groups.normalize, shapes, flat, scale, bias, relu=relu)
         return y.reshape(x.shape), mean, inverse
 
-    in_xla = functools.partial(_in_xla, num_groups)
+    in_xla = functools.partial(_in_xla, num_groups, relu)
     y, *statistics = platform_dependent(
         x, scale, bias, cpu=if_float32(on_cpu, in_xla), default=in_xla
     )
     return y, (x, scale, bias, *statistics)
 
 
-def _backward(num_groups, saved, gradient):
+def _backward(num_groups, relu, saved, gradient):
     def on_cpu(x, scale, bias, mean, inverse, gradient):
         flat, channels = x.reshape(x.shape[0], -1, x.shape[-1]), x.shape[-1]
         per_channel = like(x, channels)
-        shapes = (like(x, *flat.shape), per_channel, per_channel, like(x, 3, channels))
-        arguments = flat, gradient.reshape(flat.shape), scale, mean, inverse
-        of_x, of_scale, of_bias, _ = call(groups.normalize_gradient, shapes, *arguments)
+        shapes = (like(x, *flat.shape), per_channel, per_channel, like(x, 5, channels))
+        arguments = flat, gradient.reshape(flat.shape), scale, bias, mean, inverse
+        of_x, of_scale, of_bias, _ = call(groups.normalize_gradient, shapes, *arguments, relu=relu)
         return of_x.reshape(x.shape), of_scale, of_bias
 
-    in_xla = functools.partial(_gradient_in_xla, num_groups)
+    in_xla = functools.partial(_gradient_in_xla, num_groups, relu)
     return platform_dependent(*saved, gradient, cpu=if_float32(on_cpu, in_xla), default=in_xla)
 
 
 group_norm.defvjp(_forward, _backward)
 
 
-def _in_xla(num_groups, x, scale, bias):
+def _in_xla(num_groups, relu, x, scale, bias):
     """The result, and the mean and the inverse deviation of every group of every image."""
     parts = _in_groups(num_groups, x)
     mean = parts.mean(axis=(1, 3))
     variance = jnp.maximum((parts * parts).mean(axis=(1, 3)) - mean * mean, 0)
     inverse = jax.lax.rsqrt(variance + groups.EPSILON)
-    scale, bias = (_in_groups(num_groups, a[None, None])[:, 0] for a in (scale, bias))
-    slope = inverse[:, :, None] * scale
-    y = parts * slope[:, None] + (bias - mean[:, :, None] * slope)[:, None]
+    y = _scaled(num_groups, parts, scale, bias, mean, inverse)
+    y = jnp.maximum(y, 0) if relu else y
     return y.reshape(x.shape).astype(x.dtype), mean, inverse
 
 
-def _gradient_in_xla(num_groups, x, scale, bias, mean, inverse, gradient):
+def _gradient_in_xla(num_groups, relu, x, scale, bias, mean, inverse, gradient):
     parts, scales = _in_groups(num_groups, x), _in_groups(num_groups, scale[None, None])[:, 0]
-    given, mean, inverse = _in_groups(num_groups, gradient), mean[:, :, None], inverse[:, :, None]
+    given = _in_groups(num_groups, gradient)
+    if relu:
+        given = jnp.where(_scaled(num_groups, parts, scale, bias, mean, inverse) > 0, given, 0)
+    mean, inverse = mean[:, :, None], inverse[:, :, None]
     of_bias = given.sum(axis=1)
     of_scale = inverse * ((parts * given).sum(axis=1) - mean * of_bias)
     count = parts.shape[1] * parts.shape[3]
@@ -116,6 +123,12 @@ def _gradient_in_xla(num_groups, x, scale, bias, mean, inverse, gradient):
     of_x = slope[:, None] * parts + (inverse * scales)[:, None] * given + start[:, None]
     of_scale, of_bias = (a.sum(axis=0).reshape(-1).astype(x.dtype) for a in (of_scale, of_bias))
     return of_x.reshape(x.shape).astype(x.dtype), of_scale, of_bias
+
+
+def _scaled(num_groups, parts, scale, bias, mean, inverse):
+    scale, bias = (_in_groups(num_groups, a[None, None])[:, 0] for a in (scale, bias))
+    slope = inverse[:, :, None] * scale
+    return parts * slope[:, None] + (bias - mean[:, :, None] * slope)[:, None]
 
 
 def _in_groups(num_groups, x):

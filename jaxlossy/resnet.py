@@ -19,7 +19,7 @@ class Block(nn.Module):
     @nn.compact
     def __call__(self, x):
         y = Conv(self.features, self.stride, use_bias=False)(x)
-        y = nn.relu(normalize(self.normalization, y, train=self.train))
+        y = normalize(self.normalization, y, train=self.train, relu=True)
         y = Conv(self.features, use_bias=False)(y)
         y = normalize(self.normalization, y, train=self.train)
         x = x[:, *(slice(None, None, self.stride),) * (x.ndim - 2)]
@@ -48,8 +48,8 @@ class ResNet(nn.Module):
     @nn.compact
     def __call__(self, x, train=False):
         block = nn.remat(Block) if self.remat else Block
-        x = normalize(self.normalization, Conv(16, use_bias=False)(x), train=train)
-        x = nn.relu(x)
+        x = Conv(16, use_bias=False)(x)
+        x = normalize(self.normalization, x, train=train, relu=True)
         for stage, features in enumerate((16, 32, 64)):
             for index in range((self.depth - 2) // 6):
                 stride = 2 if stage and not index else 1

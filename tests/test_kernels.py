@@ -69,6 +69,13 @@ def test_a_dense_layer_is_that_of_flax(shape, features):
 @pytest.mark.usefixtures("form")
 def test_group_normalisation_is_that_of_flax(shape, groups):
     compare(GroupNorm(groups), nn.GroupNorm(groups), shape)
+    compare(GroupNorm(groups, relu=True), WithReLU(groups), shape)
+
+
+class WithReLU(nn.GroupNorm):
+    @nn.compact
+    def __call__(self, x):
+        return nn.relu(super().__call__(x))
 
 
 def test_what_does_not_differ_between_replicas_is_shared():

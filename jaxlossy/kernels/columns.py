@@ -1,40 +1,71 @@
-"""Sums over the columns of matrices, and their columns scaled and added."""
+"""Sums over the columns of matrices, and their columns scaled and added; with ReLU if asked for.
 
+Factors are rows: the same in all rows of a matrix.
+"""
+
+from llvmlite import ir
 from numba import types
 
 from jaxlossy.jit import apart, emitted
-from jaxlossy.kernels.registers import FLOAT_BYTES, Registers, long
+from jaxlossy.kernels.registers import Registers, long
 
 #: Rows whose sums run side by side, so that an addition need not wait for the one before.
 AT_ONCE = 4
 
 
-@apart(*[types.int64] * 6)
-def sums(x, y, rows, columns, of_y, of_product):
-    """Of matrices x and y, the sums over rows of y and of x y, into rows of as many columns."""
-    _sums(x, y, rows, columns, of_y, of_product)
+@apart(*[types.int64] * 7)
+def affine(x, slope, start, relu, z, rows, columns):
+    """``z = slope x + start``, or where that is negative and ReLU asked for, 0."""
+    _affine(x, slope, start, relu, z, rows, columns)
 
 
-@apart(*[types.int64] * 8)
-def combine(x, y, of_x, of_y, start, z, rows, columns):
-    """``z = of_x x + of_y y + start`` of matrices, with factors that are the same in all rows."""
-    _combine(x, y, of_x, of_y, start, z, rows, columns)
+@apart(*[types.int64] * 9)
+def sums(x, y, slope, start, relu, rows, columns, of_y, of_product):
+    """The sums over rows of y and of x y, into rows of as many columns.
+
+    Where ReLU made 0 of a negative ``slope x + start``, y counts as 0: it is a gradient.
+    """
+    _sums(x, y, slope, start, relu, rows, columns, of_y, of_product)
 
 
-@emitted(types.void, *[types.int64] * 6)
-def _sums(builder, x, y, rows, columns, *results):
+@apart(*[types.int64] * 11)
+def combine(x, y, slope, start, relu, of_x, of_y, constant, z, rows, columns):
+    """``z = of_x x + of_y y + constant``, where y counts as in ``sums``."""
+    _combine(x, y, slope, start, relu, of_x, of_y, constant, z, rows, columns)
+
+
+@emitted(types.void, *[types.int64] * 7)
+def _affine(builder, x, slope, start, relu, z, rows, columns):
     write = Registers(builder)
-    step = builder.mul(columns, long(FLOAT_BYTES))
+    least = _least(write, relu)
+
+    def panel(column, mask):
+        factors = [write.load(write.floats(place, column), mask) for place in (slope, start)]
+        with write.repeat(rows) as row:
+            place = _place(write, row, columns, column)
+            total = write.variable(factors[1])
+            write.add_product(total, write.load(builder.add(x, place), mask), factors[0])
+            total = builder.load(total)
+            write.store(write.choose(total, ">", least, total, least), builder.add(z, place), mask)
+
+    write.for_registers(long(0), columns, panel)
+
+
+@emitted(types.void, *[types.int64] * 9)
+def _sums(builder, x, y, slope, start, relu, rows, columns, *results):
+    write = Registers(builder)
 
     def panel(column, mask):
         parts = [(write.variable(), write.variable()) for _ in range(AT_ONCE)]
+        load_gradient = _load_gradient(write, slope, start, relu, column, mask)
 
         def add(row, count):
             for i, (total, product) in enumerate(parts[:count]):
-                place = write.floats(write.at(long(0), step, builder.add(row, long(i))), column)
-                right = write.load(builder.add(y, place), mask)
+                place = _place(write, builder.add(row, long(i)), columns, column)
+                left = write.load(builder.add(x, place), mask)
+                right = load_gradient(builder.add(y, place), left)
                 write.add(total, right)
-                write.add_product(product, write.load(builder.add(x, place), mask), right)
+                write.add_product(product, left, right)
 
         done = write.for_each(AT_ONCE, long(0), rows, lambda row: add(row, AT_ONCE))
         write.for_each(1, done, rows, lambda row: add(row, 1))
@@ -46,19 +77,44 @@ def _sums(builder, x, y, rows, columns, *results):
     write.for_registers(long(0), columns, panel)
 
 
-@emitted(types.void, *[types.int64] * 8)
-def _combine(builder, x, y, of_x, of_y, start, z, rows, columns):
+@emitted(types.void, *[types.int64] * 11)
+def _combine(builder, x, y, slope, start, relu, of_x, of_y, constant, z, rows, columns):
     write = Registers(builder)
-    step = builder.mul(columns, long(FLOAT_BYTES))
 
     def panel(column, mask):
-        factors = [write.load(write.floats(place, column), mask) for place in (of_x, of_y)]
-        first = write.load(write.floats(start, column), mask)
+        load_gradient = _load_gradient(write, slope, start, relu, column, mask)
+        factors = [write.load(write.floats(at, column), mask) for at in (of_x, of_y, constant)]
         with write.repeat(rows) as row:
-            place, total = write.floats(write.at(long(0), step, row), column), write.variable()
-            builder.store(first, total)
-            for base, factor in zip((x, y), factors, strict=True):
-                write.add_product(total, write.load(builder.add(base, place), mask), factor)
+            place = _place(write, row, columns, column)
+            left = write.load(builder.add(x, place), mask)
+            total = write.variable(factors[2])
+            write.add_product(total, left, factors[0])
+            write.add_product(total, load_gradient(builder.add(y, place), left), factors[1])
             write.store(builder.load(total), builder.add(z, place), mask)
 
     write.for_registers(long(0), columns, panel)
+
+
+def _load_gradient(write, slope, start, relu, column, mask):
+    """A function of an address in y and of x there."""
+    builder, least = write.builder, _least(write, relu)
+    slope, start = (write.load(write.floats(place, column), mask) for place in (slope, start))
+
+    def load(address, x):
+        total = write.variable(start)
+        write.add_product(total, x, slope)
+        gradient = write.load(address, mask)
+        return write.choose(builder.load(total), ">", least, gradient, write.zeros)
+
+    return load
+
+
+def _least(write, relu):
+    """What results are at least: 0, or without ReLU no number, which is in all relations."""
+    zero, none = (ir.Constant(ir.FloatType(), value) for value in (0.0, float("nan")))
+    has_relu = write.builder.icmp_signed("!=", relu, long(0))
+    return write.everywhere(write.builder.select(has_relu, zero, none))
+
+
+def _place(write, row, columns, column):
+    return write.floats(write.at(long(0), write.floats(long(0), columns), row), column)

@@ -5,8 +5,9 @@ Image by image, as an image is still in the cache when its sums are known.
 
 import numpy as np
 
+from jaxlossy.jit import inlined
 from jaxlossy.kernels import xla
-from jaxlossy.kernels.columns import combine, sums
+from jaxlossy.kernels.columns import affine, combine, sums
 from jaxlossy.kernels.registers import FLOAT_BYTES
 from jaxlossy.kernels.xla import get, put
 
@@ -16,16 +17,17 @@ EPSILON = np.float32(1e-6)
 def normalize(frame):
     """Of x (..., batch, pixels, channels), scale and bias (..., channels).
 
-    Results: y, as x; mean and inverse deviation (..., batch, groups); room (..., 3, channels).
+    Results: y, as x; mean and inverse deviation (..., batch, groups); room (..., 2, channels).
+    Attribute: relu, whether what is negative becomes 0.
     """
     if xla.asks_metadata(frame):
         return 0
-    x, y = xla.argument(frame, 0), xla.result(frame, 0)
+    x, y, relu = xla.argument(frame, 0), xla.result(frame, 0), xla.attribute(frame, 0)
     images, pixels, channels = xla.size(y, -3), xla.size(y, -2), xla.size(y, -1)
     groups, row = xla.size(xla.result(frame, 1), -1), FLOAT_BYTES * channels
     width, count = channels // groups, np.float32(pixels * (channels // groups))
     first = xla.data(xla.result(frame, 3))
-    second, third = first + row, first + 2 * row
+    second = first + row
     for image in range(xla.batch(y, 2)):
         replica, number = image // images, image % images
         source = xla.item(x, 3, replica, y, 3) + number * pixels * row
@@ -34,40 +36,34 @@ def normalize(frame):
         bias = xla.item(xla.argument(frame, 2), 1, replica, y, 3)
         means = xla.item(xla.result(frame, 1), 2, replica, y, 3)
         inverses = xla.item(xla.result(frame, 2), 2, replica, y, 3)
-        sums(source, source, pixels, channels, first, second)
+        sums(source, source, scale, bias, 0, pixels, channels, first, second)
         for group in range(groups):
-            channels_here = range(group * width, (group + 1) * width)
             total = square = np.float32(0)
-            for c in channels_here:
+            for c in range(group * width, (group + 1) * width):
                 total += get(first, c)
                 square += get(second, c)
             mean = total / count
             variance = max(square / count - mean * mean, np.float32(0))
-            inverse = np.float32(1) / np.sqrt(variance + EPSILON)
             put(means, number * groups + group, mean)
-            put(inverses, number * groups + group, inverse)
-            for c in channels_here:
-                slope = get(scale, c) * inverse
-                put(first, c, slope)
-                put(second, c, np.float32(0))
-                put(third, c, get(bias, c) - mean * slope)
-        combine(source, source, first, second, third, target, pixels, channels)
+            put(inverses, number * groups + group, np.float32(1) / np.sqrt(variance + EPSILON))
+        _write_factors(scale, bias, means, inverses, number, groups, channels, first, second)
+        affine(source, first, second, relu, target, pixels, channels)
     return 0
 
 
 def normalize_gradient(frame):
-    """Of x, y's gradient, scale, mean and inverse deviation; shapes as in ``normalize``.
+    """Of x, y's gradient, scale, bias, mean and inverse deviation; shapes as in ``normalize``.
 
-    Results: the gradients of x, scale and bias; room.
+    Results: the gradients of x, scale and bias; room (..., 5, channels). Attribute: relu.
     """
     if xla.asks_metadata(frame):
         return 0
     x, y, result = xla.argument(frame, 0), xla.argument(frame, 1), xla.result(frame, 0)
     images, pixels, channels = xla.size(x, -3), xla.size(x, -2), xla.size(x, -1)
-    groups, row = xla.size(xla.argument(frame, 3), -1), FLOAT_BYTES * channels
+    groups, row = xla.size(xla.argument(frame, 4), -1), FLOAT_BYTES * channels
     width, count = channels // groups, np.float32(pixels * (channels // groups))
-    first = xla.data(xla.result(frame, 3))
-    second, third = first + row, first + 2 * row
+    first, relu = xla.data(xla.result(frame, 3)), xla.attribute(frame, 0)
+    second, third, slopes, starts = first + row, first + 2 * row, first + 3 * row, first + 4 * row
     xla.clear(xla.data(xla.result(frame, 1)), xla.batch(result, 3) * row)
     xla.clear(xla.data(xla.result(frame, 2)), xla.batch(result, 3) * row)
     for image in range(xla.batch(result, 2)):
@@ -76,11 +72,13 @@ def normalize_gradient(frame):
         source = xla.item(x, 3, replica, result, 3) + here
         gradient = xla.item(y, 3, replica, result, 3) + here
         scale = xla.item(xla.argument(frame, 2), 1, replica, result, 3)
-        means = xla.item(xla.argument(frame, 3), 2, replica, result, 3)
-        inverses = xla.item(xla.argument(frame, 4), 2, replica, result, 3)
+        bias = xla.item(xla.argument(frame, 3), 1, replica, result, 3)
+        means = xla.item(xla.argument(frame, 4), 2, replica, result, 3)
+        inverses = xla.item(xla.argument(frame, 5), 2, replica, result, 3)
         of_scale = xla.item(xla.result(frame, 1), 1, replica, result, 3)
         of_bias = xla.item(xla.result(frame, 2), 1, replica, result, 3)
-        sums(source, gradient, pixels, channels, first, second)
+        _write_factors(scale, bias, means, inverses, number, groups, channels, slopes, starts)
+        sums(source, gradient, slopes, starts, relu, pixels, channels, first, second)
         for group in range(groups):
             channels_here = range(group * width, (group + 1) * width)
             mean = get(means, number * groups + group)
@@ -98,5 +96,20 @@ def normalize_gradient(frame):
                 put(second, c, inverse * get(scale, c))
                 put(third, c, -inverse * total / count - slope * mean)
         target = xla.item(result, 3, replica, result, 3) + here
-        combine(source, gradient, first, second, third, target, pixels, channels)
+        combine(
+            source, gradient, slopes, starts, relu, first, second, third, target, pixels, channels
+        )
     return 0
+
+
+@inlined
+def _write_factors(scale, bias, means, inverses, number, groups, channels, slopes, starts):
+    """What an image's channels are multiplied by, and what is added to them then."""
+    width = channels // groups
+    for group in range(groups):
+        mean = get(means, number * groups + group)
+        inverse = get(inverses, number * groups + group)
+        for c in range(group * width, (group + 1) * width):
+            slope = get(scale, c) * inverse
+            put(slopes, c, slope)
+            put(starts, c, get(bias, c) - mean * slope)

@@ -43,6 +43,7 @@ class Registers:
     """Writes instructions with a builder of llvmlite. All addresses are of bytes."""
 
     vector = _VECTOR
+    zeros = ir.Constant(_VECTOR, None)
 
     def __init__(self, builder: Any):
         self.builder = builder
@@ -60,10 +61,10 @@ class Registers:
         """The address of a float, counted from the base."""
         return self.at(base, long(FLOAT_BYTES), index)
 
-    def variable(self) -> Any:
-        """A register that changes, zero at first; the compiler keeps it out of memory."""
+    def variable(self, start: Any = zeros) -> Any:
+        """A register that changes; the compiler keeps it out of memory."""
         place = cgutils.alloca_once(self.builder, _VECTOR)
-        self.builder.store(ir.Constant(_VECTOR, None), place)
+        self.builder.store(start, place)
         return place
 
     def load(self, address: Any, mask: Any = None) -> Any:
@@ -72,8 +73,8 @@ class Registers:
         if mask is None:
             return self.builder.load(pointer, align=FLOAT_BYTES)
         kind = ir.FunctionType(_VECTOR, [_POINTER, _INT, _MASK, _VECTOR])
-        align, zeros = ir.Constant(_INT, FLOAT_BYTES), ir.Constant(_VECTOR, None)
-        return self._call("llvm.masked.load", ".p0", kind, pointer, align, mask, zeros)
+        align = ir.Constant(_INT, FLOAT_BYTES)
+        return self._call("llvm.masked.load", ".p0", kind, pointer, align, mask, self.zeros)
 
     def gather(self, address: Any, step: Any, mask: Any = None) -> Any:
         """A register of floats that are so many bytes apart."""
@@ -83,9 +84,8 @@ class Registers:
         pointers = builder.inttoptr(places, _POINTERS)
         mask = ir.Constant(_MASK, [1] * LANES) if mask is None else mask
         kind = ir.FunctionType(_VECTOR, [_POINTERS, _INT, _MASK, _VECTOR])
-        align, zeros = ir.Constant(_INT, FLOAT_BYTES), ir.Constant(_VECTOR, None)
-        suffix = f".v{LANES}p0"
-        return self._call("llvm.masked.gather", suffix, kind, pointers, align, mask, zeros)
+        align, suffix = ir.Constant(_INT, FLOAT_BYTES), f".v{LANES}p0"
+        return self._call("llvm.masked.gather", suffix, kind, pointers, align, mask, self.zeros)
 
     def store(self, value: Any, address: Any, mask: Any = None) -> None:
         """A register to memory."""
@@ -120,6 +120,10 @@ class Registers:
         self.builder.store(
             self._call("llvm.fmuladd", "", kind, a, b, self.builder.load(total)), total
         )
+
+    def choose(self, left: Any, relation: str, right: Any, yes: Any, no: Any) -> Any:
+        """A register of what fits, number by number; what is no number is in all relations."""
+        return self.builder.select(self.builder.fcmp_unordered(relation, left, right), yes, no)
 
     def for_each(self, step: int, begin: Any, end: Any, body: Callable[[Any], None]) -> Any:
         """Runs ``body(at)`` in whole steps, and gives where the next would begin."""
