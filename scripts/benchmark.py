@@ -258,7 +258,7 @@ SUITES: dict[str, list[Case]] = {
                     ("jaxlossy", 256),
                     *(("jaxlossy", configs) for configs in (1, 16, 64, 1024)),
                     *(("plain_vmap", configs) for configs in (16, 256)),
-                    *(("torch_vmap", configs) for configs in (1, 16, 64)),
+                    *(("torch_vmap", configs) for configs in (8, 16, 32)),
                     ("torch_loop", 1),
                     ("one_at_a_time", 16),
                 ],
