@@ -79,19 +79,26 @@ def _forward(x, scale, bias, num_groups, relu):
     y, *statistics = platform_dependent(
         x, scale, bias, cpu=if_float32(on_cpu, in_xla), default=in_xla
     )
-    return y, (x, scale, bias, *statistics)
+    return y, ((x, scale, bias, *statistics), y if relu else None)
 
 
 def _backward(num_groups, relu, saved, gradient):
+    saved, y = saved
+
     def on_cpu(x, scale, bias, mean, inverse, gradient):
         flat, channels = x.reshape(x.shape[0], -1, x.shape[-1]), x.shape[-1]
         per_channel = like(x, channels)
         shapes = (like(x, *flat.shape), per_channel, per_channel, like(x, 5, channels))
         arguments = flat, gradient.reshape(flat.shape), scale, bias, mean, inverse
+        # The kernel computes y again rather than read it.
         of_x, of_scale, of_bias, _ = call(groups.normalize_gradient, shapes, *arguments, relu=relu)
         return of_x.reshape(x.shape), of_scale, of_bias
 
-    in_xla = functools.partial(_gradient_in_xla, num_groups, relu)
+    def in_xla(x, scale, bias, mean, inverse, gradient):
+        if relu:
+            gradient = jnp.where(y > 0, gradient, 0)
+        return _gradient_in_xla(num_groups, x, scale, mean, inverse, gradient)
+
     return platform_dependent(*saved, gradient, cpu=if_float32(on_cpu, in_xla), default=in_xla)
 
 
@@ -104,17 +111,16 @@ def _in_xla(num_groups, relu, x, scale, bias):
     mean = parts.mean(axis=(1, 3))
     variance = jnp.maximum((parts * parts).mean(axis=(1, 3)) - mean * mean, 0)
     inverse = jax.lax.rsqrt(variance + groups.EPSILON)
-    y = _scaled(num_groups, parts, scale, bias, mean, inverse)
+    scale, bias = (_in_groups(num_groups, a[None, None])[:, 0] for a in (scale, bias))
+    slope = inverse[:, :, None] * scale
+    y = parts * slope[:, None] + (bias - mean[:, :, None] * slope)[:, None]
     y = jnp.maximum(y, 0) if relu else y
     return y.reshape(x.shape).astype(x.dtype), mean, inverse
 
 
-def _gradient_in_xla(num_groups, relu, x, scale, bias, mean, inverse, gradient):
+def _gradient_in_xla(num_groups, x, scale, mean, inverse, gradient):
     parts, scales = _in_groups(num_groups, x), _in_groups(num_groups, scale[None, None])[:, 0]
-    given = _in_groups(num_groups, gradient)
-    if relu:
-        given = jnp.where(_scaled(num_groups, parts, scale, bias, mean, inverse) > 0, given, 0)
-    mean, inverse = mean[:, :, None], inverse[:, :, None]
+    given, mean, inverse = _in_groups(num_groups, gradient), mean[:, :, None], inverse[:, :, None]
     of_bias = given.sum(axis=1)
     of_scale = inverse * ((parts * given).sum(axis=1) - mean * of_bias)
     count = parts.shape[1] * parts.shape[3]
@@ -123,12 +129,6 @@ def _gradient_in_xla(num_groups, relu, x, scale, bias, mean, inverse, gradient):
     of_x = slope[:, None] * parts + (inverse * scales)[:, None] * given + start[:, None]
     of_scale, of_bias = (a.sum(axis=0).reshape(-1).astype(x.dtype) for a in (of_scale, of_bias))
     return of_x.reshape(x.shape).astype(x.dtype), of_scale, of_bias
-
-
-def _scaled(num_groups, parts, scale, bias, mean, inverse):
-    scale, bias = (_in_groups(num_groups, a[None, None])[:, 0] for a in (scale, bias))
-    slope = inverse[:, :, None] * scale
-    return parts * slope[:, None] + (bias - mean[:, :, None] * slope)[:, None]
 
 
 def _in_groups(num_groups, x):

@@ -15,7 +15,7 @@ from jaxlossy import normalization
 from jaxlossy.convolution import Conv, conv
 from jaxlossy.dense import Dense, dense
 from jaxlossy.kernels import calls, copies
-from jaxlossy.normalization import GroupNorm
+from jaxlossy.normalization import GroupNorm, group_norm
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
@@ -99,6 +99,9 @@ def test_what_is_not_a_number_stays_with_its_replica():
     result = jax.vmap(conv)(images, draw(3, 3, 3, 2, 5))
     assert np.isnan(result[1, 0, :3, :3]).all()
     assert np.isfinite(result[1, 0, 3]).all()
+    assert np.isfinite(result[::2]).all()
+    result = jax.vmap(lambda x: group_norm(x, jnp.ones(2), jnp.zeros(2), 1, True))(images)
+    assert np.isnan(result[1]).all()
     assert np.isfinite(result[::2]).all()
 
 
