@@ -29,6 +29,7 @@ def normalize(kind: str, x: jax.Array, *, train: bool, relu: bool = False) -> ja
       kind: 'group': by groups of channels, eight of them where the width allows; 'batch': by the
         batch where `train`, else by the running statistics. Statistics are float32.
       x: (batch, ..., channels).
+      relu: whether what is negative becomes 0.
     """
     if kind == "group":
         return GroupNorm(math.gcd(x.shape[-1], 8), relu)(x)

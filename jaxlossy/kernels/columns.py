@@ -40,12 +40,10 @@ def _affine(builder, x, slope, start, relu, z, rows, columns):
     least = _least(write, relu)
 
     def panel(column, mask):
-        factors = [write.load(write.floats(place, column), mask) for place in (slope, start)]
+        factors = [write.load(write.floats(at, column), mask) for at in (slope, start)]
         with write.repeat(rows) as row:
             place = _place(write, row, columns, column)
-            total = write.variable(factors[1])
-            write.add_product(total, write.load(builder.add(x, place), mask), factors[0])
-            total = builder.load(total)
+            total = write.multiply_add(write.load(builder.add(x, place), mask), *factors)
             write.store(write.choose(total, ">", least, total, least), builder.add(z, place), mask)
 
     write.for_registers(long(0), columns, panel)
@@ -87,24 +85,22 @@ def _combine(builder, x, y, slope, start, relu, of_x, of_y, constant, z, rows, c
         with write.repeat(rows) as row:
             place = _place(write, row, columns, column)
             left = write.load(builder.add(x, place), mask)
-            total = write.variable(factors[2])
-            write.add_product(total, left, factors[0])
-            write.add_product(total, load_gradient(builder.add(y, place), left), factors[1])
-            write.store(builder.load(total), builder.add(z, place), mask)
+            total = write.multiply_add(left, factors[0], factors[2])
+            right = load_gradient(builder.add(y, place), left)
+            total = write.multiply_add(right, factors[1], total)
+            write.store(total, builder.add(z, place), mask)
 
     write.for_registers(long(0), columns, panel)
 
 
 def _load_gradient(write, slope, start, relu, column, mask):
     """A function of an address in y and of x there."""
-    builder, least = write.builder, _least(write, relu)
-    slope, start = (write.load(write.floats(place, column), mask) for place in (slope, start))
+    least = _least(write, relu)
+    factors = [write.load(write.floats(at, column), mask) for at in (slope, start)]
 
     def load(address, x):
-        total = write.variable(start)
-        write.add_product(total, x, slope)
         gradient = write.load(address, mask)
-        return write.choose(builder.load(total), ">", least, gradient, write.zeros)
+        return write.choose(write.multiply_add(x, *factors), ">", least, gradient, write.zeros)
 
     return load
 

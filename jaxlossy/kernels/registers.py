@@ -61,10 +61,10 @@ class Registers:
         """The address of a float, counted from the base."""
         return self.at(base, long(FLOAT_BYTES), index)
 
-    def variable(self, start: Any = zeros) -> Any:
-        """A register that changes; the compiler keeps it out of memory."""
+    def variable(self) -> Any:
+        """A register that changes, zero at first; the compiler keeps it out of memory."""
         place = cgutils.alloca_once(self.builder, _VECTOR)
-        self.builder.store(start, place)
+        self.builder.store(self.zeros, place)
         return place
 
     def load(self, address: Any, mask: Any = None) -> Any:
@@ -115,11 +115,13 @@ class Registers:
         self.builder.store(self.builder.fadd(self.builder.load(total), value), total)
 
     def add_product(self, total: Any, a: Any, b: Any) -> None:
-        """Adds ``a b`` to a variable, rounded once where the processor can."""
+        """Adds ``a b`` to a variable, as ``multiply_add``."""
+        self.builder.store(self.multiply_add(a, b, self.builder.load(total)), total)
+
+    def multiply_add(self, a: Any, b: Any, c: Any) -> Any:
+        """``a b + c``, rounded once where the processor can."""
         kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
-        self.builder.store(
-            self._call("llvm.fmuladd", "", kind, a, b, self.builder.load(total)), total
-        )
+        return self._call("llvm.fmuladd", "", kind, a, b, c)
 
     def choose(self, left: Any, relation: str, right: Any, yes: Any, no: Any) -> Any:
         """A register of what fits, number by number; what is no number is in all relations."""
